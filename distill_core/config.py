@@ -1,0 +1,260 @@
+"""One config for the app, a notebook, the command line and every run's `config.json`; bad values never get past it."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import ConfigError, did_you_mean
+
+BUILTIN = "builtin"
+"""The name of the teacher and of the stories that ship with this package."""
+
+Divergence = Literal["forward_kl", "reverse_kl"]
+Tail = Literal["bucket", "renormalize", "drop"]
+Impl = Literal["auto", "reference", "chunked", "triton"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+StudentInit = Literal["fresh", "prune_layers", "pretrained"]
+
+Positive = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values, checked like a new one. Raises ConfigError."""
+        try:
+            return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **values})
+        except ValidationError as error:
+            raise ConfigError(_explain(type(self), error)) from None
+
+
+class TeacherConfig(Section):
+    model: str = BUILTIN
+    """'builtin', a Hugging Face id such as 'Qwen/Qwen3-8B', a local folder, or a local .gguf file."""
+    revision: str | None = None
+    """Commit or tag of a Hugging Face model; the commit that was used is written into the cache either way."""
+    dtype: Dtype | None = None
+    """Type of the weights in memory; none: as stored on a GPU, float32 on a CPU. Logits are float32 always."""
+
+
+class TextConfig(Section):
+    source: str = BUILTIN
+    """'builtin', a local .txt, .jsonl or .parquet file, or a Hugging Face dataset id."""
+    subset: str | None = None
+    """Name of a dataset's configuration, where it has several."""
+    split: str = "train"
+    """Split of a Hugging Face dataset."""
+    revision: str | None = None
+    """Commit or tag of a Hugging Face dataset."""
+    column: str = "text"
+    """Column with the text, or with chat messages (a list of {'role', 'content'})."""
+    assistant_only_loss: bool = True
+    """Chat messages: learn only what the assistant says."""
+    window_tokens: Annotated[int, Field(ge=8)] = 256
+    """Tokens in one window: the length of every training sequence."""
+    packing: bool = True
+    """Several documents share a window and do not see each other; off: one document (or piece of one) to a window, padded."""
+    num_windows: Positive = 400
+    """Windows to train on. More text: a larger cache, a longer capture, a better student."""
+    num_heldout_windows: Positive = 64
+    """Windows of other documents, never trained on, for judging."""
+    seed: int = 0
+    """Which built-in stories; other sources are read in their own order."""
+
+
+class CaptureConfig(Section):
+    name: str | None = None
+    """Name of the cache folder; none: made from teacher, text and their fingerprint."""
+    top_k: Annotated[int, Field(ge=1)] = 100
+    """Entries kept per position; the mass of the rest is kept too, as one number at each stored temperature."""
+    batch_windows: Positive = 8
+    """Windows in one teacher forward pass."""
+    head_chunk_tokens: Positive = 512
+    """Tokens per chunk of the teacher's head. Peak logits: head_chunk_tokens x vocabulary x 4 bytes, twice."""
+    windows_per_shard: Positive = 200
+    """Windows in one Parquet shard: what a killed capture loses at most."""
+    num_samples: Annotated[int, Field(ge=0)] = 4
+    """Continuations the teacher writes while it is in memory, for reading beside the student's."""
+    sample_tokens: Positive = 60
+    """Length of each continuation."""
+
+
+class StudentConfig(Section):
+    init: StudentInit = "fresh"
+    """'fresh': random small model; 'prune_layers': the teacher with layers removed; 'pretrained': a smaller sibling."""
+    model: str | None = None
+    """'pretrained': a Hugging Face id, a local folder or a .gguf file with the teacher's tokenizer."""
+    revision: str | None = None
+    """Commit or tag of that model."""
+    num_layers: Positive | None = None
+    """'fresh' and 'prune_layers': layers of the student; none: half of the teacher's."""
+    keep_layers: tuple[int, ...] | None = None
+    """'prune_layers': which of the teacher's layers stay, counted from 0; none: first, last and evenly between."""
+    hidden_size: Positive | None = None
+    """'fresh': width; none: half of the teacher's."""
+    num_attention_heads: Positive | None = None
+    """'fresh': attention heads; none: so that a head is as wide as the teacher's, or near it."""
+    intermediate_size: Positive | None = None
+    """'fresh': width of the feed-forward part; none: in the teacher's proportion."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.init == "pretrained" and self.model is None:
+            raise ValueError("init 'pretrained' needs student.model: a Hugging Face id, a local folder or a .gguf file")
+        if self.init != "pretrained" and self.model is not None:
+            raise ValueError(f"student.model '{self.model}' is only read with init 'pretrained', not '{self.init}'")
+        if self.keep_layers is not None and self.init != "prune_layers":
+            raise ValueError(f"student.keep_layers is only read with init 'prune_layers', not '{self.init}'")
+        if self.keep_layers is not None and list(self.keep_layers) != sorted(set(self.keep_layers)):
+            raise ValueError(f"student.keep_layers must rise without repeats, got {list(self.keep_layers)}")
+        if self.keep_layers is not None and self.num_layers not in (None, len(self.keep_layers)):
+            raise ValueError(f"student.num_layers {self.num_layers} contradicts the {len(self.keep_layers)} keep_layers; give one of them")
+        return self
+
+
+class LossConfig(Section):
+    kl_weight: Share = 1.0
+    """Weight of the divergence from the teacher, T² included in it."""
+    ce_weight: Share = 0.0
+    """Weight of cross-entropy with the text's own next token (hard labels)."""
+    temperature: Annotated[float, Field(ge=1.0, le=8.0)] = 1.0
+    """Softmax temperature of both sides of the divergence; the cache holds what any T in [1, 8] needs."""
+    divergence: Divergence = "forward_kl"
+    """'forward_kl': cover all the teacher considers likely; 'reverse_kl': prefer its favourites."""
+    tail: Tail = "bucket"
+    """The mass outside the top K: 'bucket' keeps it as one entry (unbiased), 'renormalize' spreads it over the K, 'drop' leaves it out."""
+    top_k: Positive | None = None
+    """Use fewer entries than the cache holds; what is cut goes to the tail."""
+    impl: Impl = "auto"
+    """Which implementation computes it."""
+    chunk_tokens: Positive | None = None
+    """Tokens per chunk of the head; none: chosen from the vocabulary. Peak logits: chunk_tokens x vocabulary x 4 bytes."""
+
+    @model_validator(mode="after")
+    def _learns(self) -> Self:
+        if self.kl_weight == 0 and self.ce_weight == 0:
+            raise ValueError("loss.kl_weight and loss.ce_weight are both 0: nothing would be learned. Set one of them above 0")
+        return self
+
+
+class TrainConfig(Section):
+    name: str | None = None
+    """Name of the run; none: made from date and time."""
+    max_steps: Positive = 600
+    """Optimizer steps."""
+    per_device_train_batch_size: Positive = 8
+    """Windows in one micro-batch."""
+    gradient_accumulation_steps: Positive = 1
+    """Micro-batches in one optimizer step; the result is the same as one large batch."""
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-3
+    """Peak learning rate. The default suits the tiny fresh student; pretrained students want about 1e-5 to 1e-4."""
+    lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
+    """How the learning rate falls."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 50
+    """Steps over which the learning rate rises."""
+    weight_decay: Share = 0.05
+    """AdamW's decay."""
+    max_grad_norm: Share = 1.0
+    """Longer gradients are shortened to this; 0: never."""
+    bf16: bool = False
+    """Train under bfloat16 autocast; the loss stays in float32."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    eval_steps: Positive = 60
+    """Steps between looks at the held-out text; the best weights seen there become the student."""
+    save_steps: Positive = 100
+    """Steps between checkpoints, from which a killed run goes on."""
+    save_total_limit: Positive = 2
+    """Checkpoints kept; older ones are deleted."""
+    seed: int = 0
+    """Student initialisation and order of the data."""
+
+
+class DistillConfig(Section):
+    teacher: TeacherConfig = Field(default_factory=TeacherConfig)
+    text: TextConfig = Field(default_factory=TextConfig)
+    capture: CaptureConfig = Field(default_factory=CaptureConfig)
+    student: StudentConfig = Field(default_factory=StudentConfig)
+    loss: LossConfig = Field(default_factory=LossConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    device: str = "auto"
+    """'auto' (the first GPU, else the CPU), 'cpu', 'cuda' or 'cuda:1'."""
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=2) + "\n"
+
+
+def from_dict(values: dict[str, Any]) -> DistillConfig:
+    """A checked config from nested plain values. Raises ConfigError for unknown keys and bad values."""
+    try:
+        return DistillConfig(**values)
+    except ValidationError as error:
+        raise ConfigError(_explain(DistillConfig, error)) from None
+
+
+def read_config(path: str | Path) -> DistillConfig:
+    """A config from a .json file. Raises ConfigError if it is missing, not JSON, or not a config."""
+    path = Path(path)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"config {path}: no such file. Write one with: python -m distill_core demo --print-config > {path.name}"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path}: not JSON ({error}). Compare it with: python -m distill_core demo --print-config") from None
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"config {path}: holds a {type(values).__name__}, not an object with the sections {', '.join(DistillConfig.model_fields)}."
+        )
+    try:
+        return from_dict(values)
+    except ConfigError as error:
+        raise ConfigError(f"config {path}: {error}") from None
+
+
+def with_overrides(config: DistillConfig, pairs: dict[str, Any]) -> DistillConfig:
+    """The config with dotted keys such as 'loss.temperature' replaced; None values are left as they are."""
+    values = config.model_dump()
+    for dotted, value in pairs.items():
+        if value is None:
+            continue
+        *sections, key = dotted.split(".")
+        place = values
+        for section in sections:
+            if section not in place:
+                raise ConfigError(f"no section '{section}' in '{dotted}'.{did_you_mean(section, place)}")
+            place = place[section]
+        place[key] = value
+    return from_dict(values)
+
+
+def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
+    for name in path:
+        field = model.model_fields.get(str(name))
+        kinds = [field.annotation, *get_args(field.annotation)] if field else []
+        inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        if inner is None:
+            return model
+        model = inner
+    return model
+
+
+def _explain(model: type[BaseModel], error: ValidationError) -> str:
+    """Every fault in one line each: which key, what is wrong, with which value, what to do."""
+    lines = []
+    for fault in error.errors():
+        path = fault["loc"]
+        dotted = ".".join(str(part) for part in path) or model.__name__
+        if fault["type"] == "extra_forbidden":
+            known = _section_at(model, path[:-1]).model_fields
+            lines.append(f"no option '{dotted}'.{did_you_mean(str(path[-1]), known)}")
+        elif fault["type"] == "value_error":
+            lines.append(f"{fault['msg'].removeprefix('Value error, ')}.")
+        else:
+            lines.append(f"{dotted}: {fault['msg'].lower()}, got {fault['input']!r}.")
+    return "\n".join(lines)

@@ -1,0 +1,55 @@
+"""The errors a user can meet: each says what, with which values, and what to do next.
+
+DistillError
+├── ConfigError        a value in the config, or on the command line, cannot be used
+├── TextError          the text cannot be read, or nothing in it can be trained on
+├── ModelError         a model is missing, gated, unsafe to load, or of a kind that cannot be served
+├── VocabularyError    two models do not share the tokens that a cache speaks of
+├── CacheError         a cache is damaged, unfinished, or was made from something else
+├── RunError           a run folder is not what it should be, or is in the wrong state
+└── LossInputError     tensors that the loss cannot be computed from
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class DistillError(ValueError):
+    """Base of every error that is the user's to mend; the command line prints it and exits with 2."""
+
+
+class ConfigError(DistillError):
+    """A value in the config, or on the command line, cannot be used."""
+
+
+class TextError(DistillError):
+    """The text cannot be read, or nothing in it can be trained on."""
+
+
+class ModelError(DistillError):
+    """A model is missing, gated, unsafe to load, or of a kind that cannot be served."""
+
+
+class VocabularyError(DistillError):
+    """Two models do not share the tokens that a cache speaks of."""
+
+
+class CacheError(DistillError):
+    """A cache is damaged, unfinished, or was made from something else."""
+
+
+class RunError(DistillError):
+    """A run folder is not what it should be, or is in the wrong state."""
+
+
+class LossInputError(DistillError):
+    """Tensors that the loss cannot be computed from."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean 'x'?' for a near miss, else a list of what exists; starts with a space."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=1)
+    if near:
+        return f" Did you mean '{near[0]}'?"
+    return f" Known: {', '.join(known)}."
