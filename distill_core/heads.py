@@ -1,0 +1,268 @@
+"""What enters a language model's output head, and what the model does to the logits after it.
+
+The loss and the capture need the last hidden state and the head's weight, never a batch of full logits. `model.base_model`'s output is
+silently wrong for models that transform or scale it before the head, so the model itself is run with the head's product left out, and
+everything it does afterwards (a scale, a softcap) is found by a probe and checked against the model's own logits, once, before work starts.
+"""
+# B: batch   L: tokens in a window   D: hidden size   V: rows of the head (vocabulary, padding rows included)   R: probe values
+
+import inspect
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from .errors import ModelError
+
+PROBE_LIMITS = (1e-2, 3e4)
+"""Smallest and largest raw logit fed to the model: small ones show a scale, large ones a cap; float16 still holds both."""
+
+
+@dataclass(frozen=True)
+class HeadOps:
+    """logits = scale * raw, or softcap * tanh(scale * raw / softcap), where raw = hidden @ weight.T + bias."""
+
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+
+    def apply(self, raw: torch.Tensor) -> torch.Tensor:
+        """The model's logits from the head's raw products, any shape."""
+        scaled = raw * self.logit_scale if self.logit_scale != 1.0 else raw
+        return scaled if self.logit_softcap is None else self.logit_softcap * torch.tanh(scaled / self.logit_softcap)
+
+
+class Head(NamedTuple):
+    """The live parameters of the head (not copies: gradients reach them) and what follows its product."""
+
+    weight_VD: torch.Tensor  # noqa: N815 - tensors carry their shape in their name
+    bias_V: torch.Tensor | None  # noqa: N815
+    logit_scale: float
+    logit_softcap: float | None
+
+
+def unwrapped(model: nn.Module) -> Any:
+    """The transformers (or PEFT) model inside DistributedDataParallel and torch.compile."""
+    while True:
+        inner = getattr(model, "_orig_mod", None) or (model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None)
+        if inner is None:
+            return model
+        model = inner
+
+
+def head_module(model: nn.Module) -> nn.Linear:
+    """The module whose product is the logits, a Linear or shaped like one. Raises ModelError where there is none, or where it is not hidden @ weight.T + bias."""
+    inner = unwrapped(model)
+    head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
+    name = type(inner).__name__
+    if head is None:
+        raise ModelError(
+            f"model {name} has no output head over a vocabulary. "
+            "Pick a causal language model (its class ends in ForCausalLM or LMHeadModel)."
+        )
+    if hasattr(head, "base_layer"):
+        raise ModelError(
+            f"model {name}: its head carries an adapter ({type(head).__name__}), so its weight alone is not the head. "
+            "Leave the head out of the adapter's target_modules."
+        )
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or not weight.is_floating_point():
+        held = tuple(weight.shape) if isinstance(weight, torch.Tensor) else type(weight).__name__
+        raise ModelError(
+            f"model {name}: its head is a {type(head).__name__} whose weight ({held}) is not a matrix of floating-point numbers. "
+            "Quantized heads and several heads cannot be served; load the model without quantization, or pick another."
+        )
+    return head
+
+
+def read_head(model: nn.Module, ops: HeadOps | None = None) -> Head:
+    """The head's live weight and bias with what follows them; `ops` is what `probe_head` found, none: it is probed now.
+
+    Raises ModelError as `probe_head` does.
+    """
+    head = head_module(model)
+    ops = probe_head(model) if ops is None else ops
+    return Head(head.weight, getattr(head, "bias", None), ops.logit_scale, ops.logit_softcap)
+
+
+@contextmanager
+def _replaced_forward(head: nn.Module, stub: Any) -> Iterator[None]:
+    """`head(x)` calls `stub(x)` inside; an own forward that hooks may have set on the instance is put back."""
+    before = head.__dict__.get("forward")
+    head.forward = stub
+    try:
+        yield
+    finally:
+        del head.forward
+        if before is not None:
+            head.forward = before
+
+
+@contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Dropout off inside; every module's own mode is restored, frozen parts included."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+    """transformers only keeps packed documents apart when no key-value cache is made (masking_utils, 5.24)."""
+    parameters = inspect.signature(unwrapped(model).forward).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {"use_cache": False, **inputs} if takes_any or "use_cache" in parameters else inputs
+
+
+def head_inputs(model: nn.Module, **inputs: Any) -> torch.Tensor:
+    """hidden_BLD: what enters the head for these inputs; no logits are computed and gradients flow into the body.
+
+    The whole model is called, so wrappers, hooks, adapters, autocast and gradient checkpointing work as ever. Give no labels.
+    Raises ModelError if the head was not called exactly once.
+    """
+    seen: list[torch.Tensor] = []
+
+    def keep(hidden_BLD: torch.Tensor) -> torch.Tensor:
+        seen.append(hidden_BLD)
+        return hidden_BLD[..., :1]  # what follows the head must work on something; one column costs nothing
+
+    with _replaced_forward(head_module(model), keep):
+        model(**_without_cache(model, inputs))
+    if len(seen) != 1:
+        raise ModelError(
+            f"model {type(unwrapped(model)).__name__} called its head {len(seen)} times in one pass, not once, "
+            "so its logits are not one product. Pick another model."
+        )
+    return seen[0]
+
+
+def _sample_ids(model: nn.Module, vocab_size: int, num_tokens: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    device = next(model.parameters()).device
+    return torch.randint(vocab_size, (1, num_tokens), generator=generator).to(device)
+
+
+def probe_head(model: nn.Module, vocab_size: int | None = None) -> HeadOps:
+    """What the model does between its head and its logits, found with 8 tokens in eval mode and checked against its own logits.
+
+    A ramp of raw logits is fed in the head's place: comparing ordinary logits would miss a softcap, since tanh is a straight line near 0.
+    `vocab_size`: ids below it are used for the 8 tokens (none: every row of the head).
+    Modes are restored. Raises ModelError, naming the model, where the logits are not scale * raw or cap * tanh(scale * raw / cap).
+    """
+    head = head_module(model)
+    rows = head.weight.shape[0]
+    name = type(unwrapped(model)).__name__
+    inputs = _without_cache(model, {"input_ids": _sample_ids(model, min(vocab_size or rows, rows), 8)})
+    ramp_R = _ramp(rows, inputs["input_ids"].device)
+
+    with _in_eval_mode(model), torch.no_grad():
+        with _replaced_forward(head, lambda hidden: ramp_R.expand(*hidden.shape[:-1], rows)):
+            seen = model(**inputs).logits
+        if seen.shape[-1] != rows:
+            raise ModelError(
+                f"model {name}: its head has {rows:,} rows but its logits {seen.shape[-1]:,}, so it does more than one product. "
+                "Pick another model."
+            )
+        seen_R = seen.reshape(-1, rows)[-1]
+        rounding = 1e-4 if seen_R.dtype == torch.float32 else 1e-2
+        ops = _fit(name, ramp_R.double().cpu(), seen_R.double().cpu(), _numbers(unwrapped(model)), rounding)
+        _check_against_logits(model, name, inputs, ops)
+    return ops
+
+
+def _ramp(rows: int, device: torch.device) -> torch.Tensor:
+    """Raw logits of both signs, spaced evenly in their logarithm, in float32 whatever the model's own type."""
+    low, high = PROBE_LIMITS
+    sizes = torch.logspace(torch.tensor(low).log10().item(), torch.tensor(high).log10().item(), (rows + 1) // 2)
+    return torch.cat([-sizes.flip(0), sizes])[-rows:].to(device)
+
+
+def _fit(name: str, ramp_R: torch.Tensor, seen_R: torch.Tensor, known: list[float], rounding: float) -> HeadOps:
+    """The scale and the cap that turn the ramp into what was seen, to the relative precision `rounding`."""
+    if not torch.isfinite(seen_R).all():
+        raise ModelError(
+            f"model {name}: its logits are not finite for raw values up to {PROBE_LIMITS[1]:g}. "
+            "Load it in float32 or bfloat16 (teacher.dtype)."
+        )
+    scale = _exact((seen_R[-len(seen_R) // 4 :] / ramp_R[-len(ramp_R) // 4 :]).median().item(), known, rounding)
+    cap = _exact(seen_R[-1].item(), known, rounding)
+    smallest = ramp_R.abs().argmin()
+    slope = _exact((seen_R[smallest] / ramp_R[smallest]).item(), known, rounding)
+    candidates = [HeadOps(scale)] + ([HeadOps(slope, cap)] if cap > 0 else [])
+    for ops in candidates:
+        if torch.allclose(ops.apply(ramp_R), seen_R, rtol=2 * rounding, atol=0):
+            return ops
+    raise ModelError(
+        f"model {name} changes its logits after the head in a way that is neither a scale nor a softcap "
+        f"(raw {ramp_R[smallest]:.3g} -> {seen_R[smallest]:.3g}, raw {ramp_R[-1]:.3g} -> {seen_R[-1]:.3g}), "
+        "so no loss can be computed from its hidden states. Pick another model."
+    )
+
+
+def _numbers(model: nn.Module) -> list[float]:
+    """Positive numbers in the model's config and their inverses: the exact constants that a probe in low precision only nears."""
+    config = getattr(model, "config", None)
+    values = config.to_dict().values() if config is not None and hasattr(config, "to_dict") else ()
+    plain = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e4]
+    return [1.0, *plain, *(1 / value for value in plain)]
+
+
+def _exact(value: float, known: list[float], rounding: float) -> float:
+    near = min(known, key=lambda candidate: abs(candidate - value))
+    return near if abs(near - value) <= rounding * abs(value) else value
+
+
+def _check_against_logits(model: nn.Module, name: str, inputs: dict[str, Any], ops: HeadOps) -> None:
+    """Hidden states and weight, put together by hand, must give the model's own logits."""
+    hidden_BLD = head_inputs(model, **inputs)
+    truth = model(**inputs).logits
+    head = read_head(model, ops)
+    bias_V = None if head.bias_V is None else head.bias_V.to(hidden_BLD.dtype)
+    ours = ops.apply(nn.functional.linear(hidden_BLD, head.weight_VD.to(hidden_BLD.dtype), bias_V).float())
+    if ours.shape != truth.shape:
+        raise ModelError(
+            f"model {name}: logits of shape {tuple(truth.shape)} where its head gives {tuple(ours.shape)}. Pick another model."
+        )
+    allowed = (1e-4 if hidden_BLD.dtype == torch.float32 else 4e-2) * max(1.0, truth.float().abs().max().item())
+    error = (ours - truth.float()).abs().max().item()
+    if not error <= allowed:
+        raise ModelError(
+            f"model {name}: its logits differ by up to {error:.3g} (allowed {allowed:.3g}) from hidden states times the head's weight "
+            f"with scale {ops.logit_scale:g} and softcap {ops.logit_softcap}; what it does besides is not known. Pick another model."
+        )
+
+
+def check_documents_kept_apart(model: nn.Module, vocab_size: int | None = None) -> None:
+    """Raise ModelError unless two documents in one window, told apart by `position_ids` that restart, are read as if each were alone.
+
+    Hidden states are compared in eval mode for a batch of two windows cut at different places. Recurrent models and models
+    without position ids fail: they carry the first document into the second.
+    """
+    name = type(unwrapped(model)).__name__
+    way_out = "Set text.packing to false (one document per window), or pick another model."
+    parameters = inspect.signature(unwrapped(model).forward).parameters
+    if "position_ids" not in parameters and not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        raise ModelError(f"model {name} takes no position_ids, so documents that share a window would see each other. {way_out}")
+    rows = head_module(model).weight.shape[0]
+    cuts, length = (5, 9), 14
+    ids_BL = _sample_ids(model, min(vocab_size or rows, rows), len(cuts) * length).view(len(cuts), length)
+    positions_BL = torch.tensor([[*range(cut), *range(length - cut)] for cut in cuts], device=ids_BL.device)
+
+    with _in_eval_mode(model), torch.no_grad():
+        shared_BLD = head_inputs(model, input_ids=ids_BL, position_ids=positions_BL).float()
+        for row, cut in enumerate(cuts):
+            for start, end in itertools.pairwise((0, cut, length)):
+                alone_LD = head_inputs(model, input_ids=ids_BL[row : row + 1, start:end])[0]
+                allowed = (1e-3 if alone_LD.dtype == torch.float32 else 5e-2) * alone_LD.float().abs().max().clamp_min(1e-6).item()
+                error = (alone_LD - shared_BLD[row, start:end]).abs().max().item()
+                if not error <= allowed:
+                    raise ModelError(
+                        f"model {name} does not keep documents that share a window apart: hidden states of tokens {start} to {end - 1} "
+                        f"change by {error:.3g} (allowed {allowed:.3g}) when another document shares their window. {way_out}"
+                    )
