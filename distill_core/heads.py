@@ -54,7 +54,10 @@ def unwrapped(model: nn.Module) -> Any:
 
 
 def head_module(model: nn.Module) -> nn.Linear:
-    """The module whose product is the logits, a Linear or shaped like one. Raises ModelError where there is none, or where it is not hidden @ weight.T + bias."""
+    """The module whose product is the logits, a Linear or shaped like one.
+
+    Raises ModelError where there is none, or where its product is not hidden @ weight.T + bias with a plain weight.
+    """
     inner = unwrapped(model)
     head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
     name = type(inner).__name__
