@@ -1,0 +1,33 @@
+"""The cache: what the teacher thought of every position, on disk; the only contract between capture and training.
+
+caches/<name>/
+  plan.json            frozen before the first shard: which windows go into which shard, and the fingerprint of all that matters
+  shards/*.parquet     written by Polars; one row is one window, row t of its lists speaks of token t+1
+  manifest.d/*.json    one entry per finished shard: sha256, bytes, counts
+  tokenizer/           the teacher's tokenizer, so that neither training nor reading needs the teacher
+  manifest.json        published last: a cache with a manifest is complete
+  quarantine/          shard files that no entry vouches for; never overwritten, never read
+"""
+
+from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
+from .reader import Cache, list_caches, open_cache
+from .shards import ShardColumns
+from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at
+from .writer import CacheWriter
+
+__all__ = [
+    "ANCHORS",
+    "Cache",
+    "CacheWriter",
+    "Fingerprint",
+    "Manifest",
+    "Plan",
+    "ShardColumns",
+    "ShardEntry",
+    "ShardPlan",
+    "bucket_logprobs",
+    "kept_mass",
+    "list_caches",
+    "open_cache",
+    "tail_at",
+]

@@ -1,0 +1,143 @@
+"""The records of a cache folder: the frozen plan, one entry per shard, the manifest that completes it."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import CacheError
+from .tail import ANCHORS
+
+FORMAT = 1
+R = TypeVar("R", bound="Record")
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=2) + "\n"
+
+
+class Fingerprint(Record):
+    """Everything that changes what the teacher says; two caches with the same fingerprint hold the same numbers."""
+
+    fields: dict[str, str]
+    """Dotted name to value: 'teacher.weights_sha256', 'tokenizer.vocabulary_sha256', 'text.windows_sha256', 'capture.top_k', …"""
+
+    def sha256(self) -> str:
+        return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()
+
+    def differences(self, other: "Fingerprint") -> list[str]:
+        """One line per field that differs, with both values; [] when they agree."""
+        names = sorted(self.fields.keys() | other.fields.keys())
+        return [
+            f"{name}: {self.fields.get(name, 'absent')} there, {other.fields.get(name, 'absent')} now"
+            for name in names
+            if self.fields.get(name) != other.fields.get(name)
+        ]
+
+
+class ShardPlan(Record):
+    name: str
+    split: str
+    first_window: int
+    num_windows: int
+
+
+class Plan(Record):
+    """What will be captured, frozen before the first shard is written."""
+
+    format: int = FORMAT
+    fingerprint: Fingerprint
+    top_k: int
+    vocab_size: int
+    """Real vocabulary: highest token id of the tokenizer + 1; padded head rows are outside."""
+    window_tokens: int
+    temperatures: tuple[float, ...] = ANCHORS
+    """Where the tail's log-sum-exp is stored; the entries' log-probabilities are natural logs at T = 1."""
+    convention: str = "row t of a window is the teacher's distribution of token t+1"
+    shards: tuple[ShardPlan, ...]
+
+
+class ShardEntry(Record):
+    """Vouches for one shard file."""
+
+    name: str
+    sha256: str
+    num_bytes: int
+    num_windows: int
+    num_positions: int
+    """Positions that carry a distribution, that is, trained or judged tokens."""
+    num_text_bytes: int
+    """UTF-8 bytes of text that those positions' tokens stand for."""
+    sum_kept_mass: float
+    sum_gold_logprob: float
+    sum_entropy: float
+
+
+class Teacher(Record):
+    """What stays of the teacher when it has left memory."""
+
+    model: str
+    architecture: str
+    num_parameters: int
+    disk_bytes: int
+    dtype: str
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    license: str | None = None
+    generated_tokens_per_s: float | None = None
+    prompts: tuple[str, ...] = ()
+    samples: tuple[str, ...] = ()
+
+
+class Manifest(Record):
+    format: int = FORMAT
+    plan: Plan
+    entries: tuple[ShardEntry, ...]
+    teacher: Teacher
+    config: dict[str, Any]
+    """The DistillConfig of the capture."""
+    text: dict[str, Any] = Field(default_factory=dict)
+    """How the text became windows: documents, duplicates left out, notes."""
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    def entries_of(self, split: str) -> list[ShardEntry]:
+        names = {shard.name for shard in self.plan.shards if shard.split == split}
+        return [entry for entry in self.entries if entry.name in names]
+
+    def num_windows(self, split: str) -> int:
+        return sum(entry.num_windows for entry in self.entries_of(split))
+
+    def num_positions(self, split: str) -> int:
+        return sum(entry.num_positions for entry in self.entries_of(split))
+
+    def mean(self, quantity: str, split: str) -> float:
+        """Mean per position of 'kept_mass' (T = 1), 'gold_logprob' (nats) or 'entropy' (nats)."""
+        entries = self.entries_of(split)
+        return sum(getattr(entry, f"sum_{quantity}") for entry in entries) / max(1, self.num_positions(split))
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.num_bytes for entry in self.entries)
+
+    def sha256(self) -> str:
+        """Names what the cache holds: the fingerprint and every shard's checksum; times and folders do not enter."""
+        parts = [self.plan.fingerprint.sha256(), *(entry.sha256 for entry in self.entries)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def read_record(kind: type[R], path: Path, *, cache: str) -> R:
+    """A record from its file. Raises CacheError if it is damaged or of another format; FileNotFoundError if it is absent."""
+    try:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise CacheError(
+            f"cache {cache}: {path.name} is damaged or of another format ({where}: {first['msg'].lower()}). "
+            "Capture again under another name, or delete the folder."
+        ) from None

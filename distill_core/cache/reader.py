@@ -1,0 +1,208 @@
+"""Reading a cache: constant memory, any window in milliseconds, a seeded order, and no number that the files do not hold."""
+# B: windows asked for   L: tokens in a window   P = L - 1: positions   K: entries
+
+import os
+from collections import OrderedDict
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CacheError, did_you_mean
+from ..paths import caches_dir, checked_name
+from .manifest import Manifest, Plan, ShardEntry, read_record
+from .shards import file_sha256, read_rows, rows_per_group
+from .tail import cut_to, kept_mass, tail_at
+
+COLUMNS = [
+    "window_id",
+    "input_ids",
+    "doc_lens",
+    "token_bytes",
+    "targets",
+    "teacher_ids",
+    "teacher_logprobs",
+    "tail_logsumexp",
+    "gold_logprob",
+]
+MEMORY_BUDGET_BYTES = 256 * 1024**2
+SAMPLE_WINDOWS = 32
+
+Batch = dict[str, NDArray]
+
+
+class Cache:
+    """A complete cache, opened for reading. One object serves one process: Polars must not be used after a fork."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._groups: OrderedDict[tuple[str, int], Batch] = OrderedDict()
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def plan(self) -> Plan:
+        return self.manifest.plan
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        return self.folder / "tokenizer"
+
+    def shard_path(self, entry: ShardEntry) -> Path:
+        return self.folder / "shards" / f"{entry.name}.parquet"
+
+    def num_windows(self, split: str) -> int:
+        return self.manifest.num_windows(split)
+
+    def verify(self) -> None:
+        """Read every byte and compare with the checksums. Raises CacheError that names the first damaged shard."""
+        for entry in self.manifest.entries:
+            found = file_sha256(self.shard_path(entry))
+            if found != entry.sha256:
+                raise CacheError(
+                    f"cache {self.name}: shard {entry.name} is damaged: sha256 {found[:12]}…, the manifest says {entry.sha256[:12]}…. "
+                    f"{_mend(self.name)}"
+                )
+
+    def rows(self, split: str, indices: list[int] | NDArray, *, temperature: float = 1.0, top_k: int | None = None) -> Batch:
+        """Windows by number within their split, with the teacher's tail at a temperature.
+
+        input_ids [B, L], position_ids [B, L] (0 again at every document), token_bytes [B, L], targets [B, P], teacher_ids [B, P, K],
+        teacher_logprobs [B, P, K] (natural log, T = 1), teacher_tail [B, P] (log-sum-exp at `temperature`), gold_logprob [B, P].
+        Empty entries: id 0, log-probability -inf. Raises CacheError for a top_k above the stored one.
+        """
+        stored_k = self.plan.top_k
+        top_k = top_k or stored_k
+        if top_k > stored_k:
+            raise CacheError(
+                f"cache {self.name} holds {stored_k} entries per position, loss.top_k asks for {top_k}. Ask for fewer, or capture again."
+            )
+        picked = [self._row(split, int(index)) for index in indices]
+        batch = {name: np.stack([row[name] for row in picked]) for name in COLUMNS if name != "doc_lens"}
+        tail = tail_at(batch.pop("tail_logsumexp"), temperature, num_tail_tokens=self.plan.vocab_size - stored_k)
+        logprobs = batch["teacher_logprobs"].astype(np.float32)
+        batch["teacher_logprobs"], batch["teacher_tail"] = cut_to(logprobs, tail, temperature, top_k=top_k)
+        ids = batch["teacher_ids"][..., :top_k].astype(np.int64)
+        batch["teacher_ids"] = np.where(np.isneginf(batch["teacher_logprobs"]), 0, ids)
+        batch["input_ids"] = batch["input_ids"].astype(np.int64)
+        batch["position_ids"] = np.stack([position_ids(row["doc_lens"], self.plan.window_tokens) for row in picked])
+        return batch
+
+    def order(self, split: str, *, seed: int, epoch: int) -> NDArray[np.int64]:
+        """A shuffle of the split's windows that reads few row groups at a time.
+
+        Row groups are shuffled, taken together while they fit the memory budget, and windows shuffled within; a cache that
+        fits altogether is shuffled freely.
+        """
+        random = np.random.default_rng([seed, epoch])
+        starts = np.cumsum([0] + [entry.num_windows for entry in self.manifest.entries_of(split)])
+        step = rows_per_group(self.plan.window_tokens)
+        groups = [np.arange(first, min(first + step, end)) for start, end in pairwise(starts) for first in range(start, end, step)]
+        groups = [groups[i] for i in random.permutation(len(groups))]
+        together = max(1, MEMORY_BUDGET_BYTES // self._group_bytes())
+        order = [random.permutation(np.concatenate(groups[i : i + together])) for i in range(0, len(groups), together)]
+        return np.concatenate(order) if order else np.empty(0, np.int64)
+
+    def kept_mass(self, temperature: float, *, top_k: int | None = None) -> NDArray[np.float32]:
+        """Kept mass at each position of a fixed sample of up to 32 training windows, [positions]."""
+        sample, targets = self._sample
+        stored_k = self.plan.top_k
+        tail = tail_at(sample["tail_logsumexp"][targets], temperature, num_tail_tokens=self.plan.vocab_size - stored_k)
+        logprobs, tail = cut_to(sample["teacher_logprobs"][targets].astype(np.float32), tail, temperature, top_k=top_k or stored_k)
+        return kept_mass(logprobs, tail, temperature)
+
+    @cached_property
+    def _sample(self) -> tuple[Batch, NDArray[np.bool_]]:
+        total = self.num_windows("train")
+        picked = np.unique(np.linspace(0, total - 1, min(SAMPLE_WINDOWS, total)).astype(int))
+        rows = [self._row("train", int(index)) for index in picked]
+        sample = {name: np.stack([row[name] for row in rows]) for name in ("teacher_logprobs", "tail_logsumexp", "targets")}
+        return sample, sample["targets"]
+
+    def _group_bytes(self) -> int:
+        per_token = self.plan.top_k * 6 + 40
+        return rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token
+
+    def _row(self, split: str, index: int) -> Batch:
+        entries = self.manifest.entries_of(split)
+        if not 0 <= index < self.num_windows(split):
+            raise CacheError(f"cache {self.name}: no window {index} in split '{split}', which has {self.num_windows(split)}.")
+        for entry in entries:
+            if index < entry.num_windows:
+                break
+            index -= entry.num_windows
+        step = rows_per_group(self.plan.window_tokens)
+        group = self._group(entry, index // step)
+        return {name: group[name][index % step] for name in COLUMNS}
+
+    def _group(self, entry: ShardEntry, number: int) -> Batch:
+        if os.getpid() != self._pid:
+            raise AssertionError("a cache was read in a forked process: Polars hangs there; open it again in a spawned one")
+        key = (entry.name, number)
+        if key in self._groups:
+            self._groups.move_to_end(key)
+            return self._groups[key]
+        step = rows_per_group(self.plan.window_tokens)
+        self._groups[key] = read_rows(self.shard_path(entry), number * step, step, COLUMNS)
+        while len(self._groups) > max(1, MEMORY_BUDGET_BYTES // self._group_bytes()):
+            self._groups.popitem(last=False)
+        return self._groups[key]
+
+
+def position_ids(doc_lens: list[int], window_tokens: int) -> NDArray[np.int64]:
+    """0, 1, 2, … within each document; the padding at the end counts as one more document, [L]."""
+    lengths = [*doc_lens, window_tokens - sum(doc_lens)]
+    return np.concatenate([np.arange(length) for length in lengths])
+
+
+def _mend(name: str) -> str:
+    return f"Capture that shard again, with the settings kept in the cache: python -m distill_core capture --resume {name}"
+
+
+def open_cache(name: str) -> Cache:
+    """A complete cache by name, or by folder. Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
+    folder = Path(name) if os.sep in name else caches_dir() / checked_name(name, "cache")
+    try:
+        manifest = read_record(Manifest, folder / "manifest.json", cache=folder.name)
+    except FileNotFoundError:
+        raise CacheError(_why_absent(folder)) from None
+    cache = Cache(folder, manifest)
+    for entry in manifest.entries:
+        path = cache.shard_path(entry)
+        if not path.exists():
+            raise CacheError(f"cache {cache.name}: shard {entry.name} is missing. {_mend(cache.name)}")
+        if path.stat().st_size != entry.num_bytes:
+            raise CacheError(
+                f"cache {cache.name}: shard {entry.name} has {path.stat().st_size:,} bytes, "
+                f"the manifest says {entry.num_bytes:,}. {_mend(cache.name)}"
+            )
+    return cache
+
+
+def _why_absent(folder: Path) -> str:
+    if (folder / "plan.json").exists():
+        done = len(list((folder / "manifest.d").glob("*.json")))
+        total = len(read_record(Plan, folder / "plan.json", cache=folder.name).shards)
+        return f"cache {folder.name} is unfinished: {done} of {total} shards. Start the same capture again: it goes on where it was."
+    known = [cache.name for cache in list_caches()]
+    hint = did_you_mean(folder.name, known) if known else " There is none yet; make one: python -m distill_core capture"
+    return f"no cache '{folder.name}' in {folder.parent}.{hint}"
+
+
+def list_caches() -> list[Cache]:
+    """Complete caches whose manifest can be read, by name."""
+    if not caches_dir().is_dir():
+        return []
+    found = []
+    for folder in sorted(caches_dir().iterdir()):
+        try:
+            found.append(Cache(folder, read_record(Manifest, folder / "manifest.json", cache=folder.name)))
+        except (CacheError, FileNotFoundError, NotADirectoryError):
+            continue
+    return found

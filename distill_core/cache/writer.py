@@ -1,0 +1,164 @@
+"""Writing a cache so that a kill at any moment loses one shard at most, and nothing half-written is ever read."""
+
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from ..errors import CacheError
+from ..paths import publish
+from ..units import show_disk
+from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, read_record
+from .shards import ShardColumns, file_sha256, parquet_bytes, write_durably
+from .tail import kept_mass
+
+
+class CacheWriter:
+    """Owns a cache folder while it is written. Use as a context manager.
+
+    Raises CacheError when another process writes there, or when the folder holds the beginning of another cache.
+    """
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder = folder
+        self.name = folder.name
+        self.plan = plan
+        self._lock = FileLock(folder / "writer.lock")
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        try:
+            self._freeze_plan()
+            for name in ("shards", "manifest.d"):
+                (self.folder / name).mkdir(exist_ok=True)
+            for partial in self.folder.glob("**/*.partial"):
+                partial.unlink()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        (self.folder / "writer.json").unlink(missing_ok=True)
+        self._lock.release()
+
+    def _acquire(self) -> None:
+        note = self.folder / "writer.json"
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            held = json.loads(note.read_text()) if note.exists() else {}
+            who = f"process {held.get('pid', '?')} on {held.get('host', '?')}"
+            raise CacheError(
+                f"cache {self.name}: {who} is writing it. Wait for that capture to end, or choose another capture.name."
+            ) from None
+        publish(note, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started_s": time.time()}))
+
+    def _freeze_plan(self) -> None:
+        try:
+            frozen = read_record(Plan, self.folder / "plan.json", cache=self.name)
+        except FileNotFoundError:
+            publish(self.folder / "plan.json", self.plan.to_json())
+            return
+        if frozen == self.plan:
+            return
+        lines = frozen.fingerprint.differences(self.plan.fingerprint) or ["the split into shards differs"]
+        raise CacheError(
+            f"cache {self.name} was begun from something else, so this capture cannot go on in it:\n  "
+            + "\n  ".join(lines)
+            + "\nUse the same settings, or choose another capture.name."
+        )
+
+    def missing(self) -> list[ShardPlan]:
+        """Planned shards that no verified file holds yet. A file that no entry vouches for is moved to quarantine/."""
+        return [shard for shard in self.plan.shards if not self._is_verified(shard)]
+
+    def _is_verified(self, shard: ShardPlan) -> bool:
+        path, entry_path = self.shard_path(shard.name), self._entry_path(shard.name)
+        if not path.exists():
+            return False
+        if entry_path.exists():
+            entry = read_record(ShardEntry, entry_path, cache=self.name)
+            if path.stat().st_size == entry.num_bytes and file_sha256(path) == entry.sha256:
+                return True
+            entry_path.unlink()
+        quarantine = self.folder / "quarantine"
+        quarantine.mkdir(exist_ok=True)
+        os.replace(path, quarantine / f"{path.stem}.{time.time_ns()}.parquet")
+        return False
+
+    def write(self, shard: ShardPlan, columns: ShardColumns) -> ShardEntry:
+        """Publish one shard, then its entry. Raises CacheError when the disk is full or refuses."""
+        content = parquet_bytes(columns)
+        try:
+            self.check_space(len(content))
+            write_durably(self.shard_path(shard.name), content)
+            entry = _entry(shard, columns, self.shard_path(shard.name), len(content))
+            publish(self._entry_path(shard.name), entry.to_json())
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        return entry
+
+    def check_space(self, num_bytes: float) -> None:
+        """Raises CacheError if the disk has not that much free, plus a reserve of 100 MB."""
+        free = shutil.disk_usage(self.folder).free
+        if free < num_bytes + 100e6:
+            raise CacheError(
+                f"cache {self.name}: needs {show_disk(num_bytes)} more and 100 MB to spare, "
+                f"but the disk of {self.folder} has {show_disk(free)} free. "
+                "Free some space, or set DISTILL_HOME to a larger disk, and start the same capture again: it goes on where it was."
+            )
+
+    def _cannot_write(self, error: OSError) -> CacheError:
+        return CacheError(
+            f"cache {self.name}: cannot write in {self.folder} ({error.strerror or error}). What was finished is kept. "
+            "Mend that, or set DISTILL_HOME to another disk, and start the same capture again: it goes on where it was."
+        )
+
+    def finish(self, *, teacher: Teacher, config: dict[str, Any], text: dict[str, Any], versions: dict[str, str]) -> Manifest:
+        """Publish the manifest. Raises CacheError if a planned shard is missing."""
+        missing = self.missing()
+        if missing:
+            raise CacheError(
+                f"cache {self.name}: {len(missing)} of {len(self.plan.shards)} shards are missing, first {missing[0].name}. Capture again."
+            )
+        entries = tuple(read_record(ShardEntry, self._entry_path(shard.name), cache=self.name) for shard in self.plan.shards)
+        manifest = Manifest(plan=self.plan, entries=entries, teacher=teacher, config=config, text=text, versions=versions)
+        try:
+            publish(self.folder / "manifest.json", manifest.to_json())
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        return manifest
+
+    def shard_path(self, name: str) -> Path:
+        return self.folder / "shards" / f"{name}.parquet"
+
+    def _entry_path(self, name: str) -> Path:
+        return self.folder / "manifest.d" / f"{name}.json"
+
+
+def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int) -> ShardEntry:
+    targets = columns.targets_nP
+    kept = kept_mass(columns.teacher_logprobs_nPK[targets].astype(np.float32), columns.tail_logsumexp_nP3[targets][:, 0], 1.0)
+    return ShardEntry(
+        name=shard.name,
+        sha256=file_sha256(path),
+        num_bytes=num_bytes,
+        num_windows=len(columns.window_ids_n),
+        num_positions=int(targets.sum()),
+        num_text_bytes=int(columns.token_bytes_nL[:, 1:][targets].sum()),
+        sum_kept_mass=float(kept.sum(dtype=np.float64)),
+        sum_gold_logprob=float(columns.gold_logprob_nP[targets].sum(dtype=np.float64)),
+        sum_entropy=float(columns.teacher_entropy_nP[targets].sum(dtype=np.float64)),
+    )
