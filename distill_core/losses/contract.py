@@ -1,0 +1,80 @@
+"""What goes into a loss implementation and what comes out; every implementation shares these types."""
+
+# N: tokens that are learned from (ignored ones are gone)   V: rows of the head   D: hidden size   K: stored teacher entries per token
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..config import Divergence, Tail
+
+IGNORE_INDEX = -100
+"""A label that says: nothing is learned from this token. The same value as in torch and transformers."""
+
+
+class LossParts(NamedTuple):
+    """Sums over the valid tokens, in nats, each a 0-d tensor; the caller divides once, by the step's valid tokens."""
+
+    loss: Tensor
+    """kl_weight * T^2 * kl + ce_weight * ce. The only part with a graph."""
+    kl: Tensor
+    """The divergence from the teacher at the temperature asked for; T^2 and kl_weight are not in it."""
+    ce: Tensor
+    """Cross-entropy with the labels at T = 1; ce_weight is not in it. 0 when no labels were given."""
+    agreement: Tensor
+    """int64: tokens whose most likely student token is the teacher's first entry; a tie counts as agreement."""
+    num_valid: Tensor
+    """int64: tokens that were learned from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knobs:
+    """The loss's settings, checked."""
+
+    temperature: float
+    kl_weight: float
+    ce_weight: float
+    divergence: Divergence
+    tail: Tail
+    logit_scale: float
+    logit_softcap: float | None
+    vocab_size: int
+    """Real vocabulary: rows of the head from here on are padding, and take no part."""
+    chunk_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """The teacher's side of N tokens, as every implementation reads it."""
+
+    ids_NK: Tensor
+    """int64, every id inside the vocabulary: an empty entry repeats the id of the row's most likely one."""
+    logprobs_NK: Tensor
+    """float32 or float64, natural log at T = 1; -inf marks an empty entry."""
+    tail_N: Tensor | None
+    """log of the sum, over the tokens outside the K, of exp(logprob / temperature)."""
+    labels_N: Tensor | None
+    """int64 next tokens, none of them IGNORE_INDEX."""
+
+    def rows(self, start: int, stop: int) -> "Targets":
+        """The same for tokens start..stop; no copy."""
+        return Targets(
+            ids_NK=self.ids_NK[start:stop],
+            logprobs_NK=self.logprobs_NK[start:stop],
+            tail_N=None if self.tail_N is None else self.tail_N[start:stop],
+            labels_N=None if self.labels_N is None else self.labels_N[start:stop],
+        )
+
+
+Implementation = Callable[[Tensor, Tensor, Tensor | None, Targets, Knobs], LossParts]
+"""(hidden_ND, lm_head_VD, bias_V, targets, knobs) -> LossParts."""
+
+
+def compute_dtype(*tensors: Tensor) -> torch.dtype:
+    """The type in which logits are held: float64 if any input is, else float32, whatever the inputs are.
+
+    A distillation gradient is a difference of nearly equal probabilities: bfloat16 logits would lose a third of it near the optimum.
+    """
+    return torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32

@@ -1,0 +1,154 @@
+"""The three matrix products of a head: logits, gradient of the hidden states, gradient of the weight. Nothing else here is large.
+
+With x = factor * (h W^T + b):   dh = factor * dx W,   dW = factor * dx^T h,   db = factor * sum of dx.
+"""
+
+# C: tokens of one chunk   V: real vocabulary   D: hidden size   R: all rows of the head, padding included   W: head rows widened at once
+import torch
+from torch import Tensor
+
+WIDEN_ROWS = 2048
+"""Head rows widened to float32 at a time: a few MB that stay in a core's cache, so that widening costs no memory and next to no time."""
+
+
+class Products:
+    """Products in the type of the logits (float32, or float64): the CPU's way, also for bfloat16 and float16 inputs.
+
+    A narrower head is widened piece by piece. Without AMX a CPU multiplies bfloat16 slower than float32, and no CPU product
+    takes bfloat16 in and gives float32 out, so bfloat16 logits would be rounded: gradients would lose a third near the optimum.
+    """
+
+    def __init__(self, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, dtype: torch.dtype):
+        self.lm_head_VD = lm_head_RD[:vocab_size]
+        self.bias_V = None if bias_R is None else bias_R[:vocab_size].to(dtype) * factor
+        self.head_rows = lm_head_RD.shape[0]
+        self.factor = factor
+        self.dtype = dtype
+        self.weight_grad_RD: Tensor | None = None
+        self.bias_grad_R: Tensor | None = None
+        is_narrow = lm_head_RD.dtype != dtype
+        self._wide_WD = lm_head_RD.new_empty(min(WIDEN_ROWS, vocab_size), lm_head_RD.shape[1], dtype=dtype) if is_narrow else None
+
+    def rows(self, hidden_CD: Tensor) -> Tensor:
+        """The chunk's hidden states as the products take them; the factor goes into them, not into C x V logits."""
+        hidden_CD = hidden_CD.to(self.dtype)
+        return hidden_CD if self.factor == 1.0 else hidden_CD * self.factor
+
+    def logits(self, rows_CD: Tensor, out_CV: Tensor) -> None:
+        """out = factor * (h W^T + b)."""
+        if self._wide_WD is None:
+            torch.mm(rows_CD, self.lm_head_VD.t(), out=out_CV)
+        else:
+            for start, wide_WD in self._widened(self._wide_WD):
+                torch.mm(rows_CD, wide_WD.t(), out=out_CV[:, start : start + wide_WD.shape[0]])
+        if self.bias_V is not None:
+            out_CV.add_(self.bias_V)
+
+    def hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
+        if self._wide_WD is None:
+            torch.mm(dx_CV, self.lm_head_VD, out=out_CD)
+        else:
+            out_CD.zero_()
+            for start, wide_WD in self._widened(self._wide_WD):
+                out_CD.addmm_(dx_CV[:, start : start + wide_WD.shape[0]], wide_WD)
+        if self.factor != 1.0:
+            out_CD.mul_(self.factor)
+
+    def add_weight_grad(self, dx_CV: Tensor, rows_CD: Tensor) -> None:
+        """Accumulates in the type of the logits: a bfloat16 sum over many chunks would be a percent off."""
+        if self.weight_grad_RD is None:
+            self.weight_grad_RD = self._empty_grad(rows_CD.shape[1])
+            torch.mm(dx_CV.t(), rows_CD, out=self.weight_grad_RD[: dx_CV.shape[1]])
+        else:
+            self.weight_grad_RD[: dx_CV.shape[1]].addmm_(dx_CV.t(), rows_CD)
+
+    def add_bias_grad(self, dx_CV: Tensor) -> None:
+        if self.bias_grad_R is None:
+            self.bias_grad_R = dx_CV.new_zeros(self.head_rows)
+        self.bias_grad_R[: dx_CV.shape[1]].add_(dx_CV.sum(dim=0), alpha=self.factor)
+
+    def finish(self, *, weight: bool, bias: bool) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients of weight and bias; zeros if there was not one chunk."""
+        if weight and self.weight_grad_RD is None:
+            self.weight_grad_RD = self._empty_grad(self.lm_head_VD.shape[1]).zero_()
+        if bias and self.bias_grad_R is None:
+            self.bias_grad_R = self.lm_head_VD.new_zeros(self.head_rows, dtype=self.dtype)
+        return self.weight_grad_RD, self.bias_grad_R
+
+    def _empty_grad(self, width: int) -> Tensor:
+        """Room for the weight's gradient: zero for padding rows, unwritten for the rest, since the first product fills it."""
+        grad_RD = self.lm_head_VD.new_empty(self.head_rows, width, dtype=self.dtype)
+        grad_RD[self.lm_head_VD.shape[0] :].zero_()
+        return grad_RD
+
+    def _widened(self, wide_WD: Tensor):
+        for start in range(0, self.lm_head_VD.shape[0], WIDEN_ROWS):
+            piece_WD = self.lm_head_VD[start : start + WIDEN_ROWS]
+            wide_WD[: piece_WD.shape[0]].copy_(piece_WD)
+            yield start, wide_WD[: piece_WD.shape[0]]
+
+
+class NarrowProducts(Products):
+    """A GPU's way with bfloat16 or float16: narrow inputs for its tensor cores, float32 results.
+
+    The logits and both sums stay float32; dx alone is rounded, once. Not run on a GPU yet: the tests check its arithmetic
+    with the mixed product replaced by a widened one.
+    """
+
+    def __init__(self, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, narrow: torch.dtype):
+        super().__init__(lm_head_RD.to(narrow), bias_R, vocab_size=vocab_size, factor=factor, dtype=torch.float32)
+        self.narrow = narrow
+        self._wide_WD = None
+
+    def rows(self, hidden_CD: Tensor) -> Tensor:
+        return hidden_CD.to(self.narrow)
+
+    def logits(self, rows_CD: Tensor, out_CV: Tensor) -> None:
+        mixed_mm(rows_CD, self.lm_head_VD.t(), out_CV)
+        if self.factor != 1.0:  # into the float32 logits: it would round the narrow hidden states
+            out_CV.mul_(self.factor)
+        if self.bias_V is not None:
+            out_CV.add_(self.bias_V)
+
+    def hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
+        mixed_mm(dx_CV.to(self.narrow), self.lm_head_VD, out_CD)
+        if self.factor != 1.0:
+            out_CD.mul_(self.factor)
+
+    def add_weight_grad(self, dx_CV: Tensor, rows_CD: Tensor) -> None:
+        dx_VC = dx_CV.to(self.narrow).t()
+        if self.weight_grad_RD is None:
+            self.weight_grad_RD = self._empty_grad(rows_CD.shape[1])
+            mixed_mm(dx_VC, rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
+        else:
+            mixed_addmm(dx_VC, rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
+
+    def finish(self, *, weight: bool, bias: bool) -> tuple[Tensor | None, Tensor | None]:
+        weight_grad_RD, bias_grad_R = super().finish(weight=weight, bias=bias)
+        if weight_grad_RD is not None and self.factor != 1.0:
+            weight_grad_RD.mul_(self.factor)
+        return weight_grad_RD, bias_grad_R
+
+
+def mixed_mm(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out = a b, narrow in, float32 out (CUDA, torch >= 2.8)."""
+    torch.mm(a, b, out_dtype=torch.float32, out=out)
+
+
+def mixed_addmm(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out += a b, narrow in, float32 out (CUDA, torch >= 2.8)."""
+    torch.addmm(out, a, b, out_dtype=torch.float32, out=out)
+
+
+def choose_products(
+    hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, dtype: torch.dtype
+) -> Products:
+    """Narrow products on CUDA, where autocast or one of the inputs asks for them; wide ones everywhere else."""
+    narrow = None
+    if hidden_ND.device.type == "cuda" and dtype == torch.float32:
+        narrow = next((tensor.dtype for tensor in (lm_head_RD, hidden_ND) if tensor.dtype in (torch.bfloat16, torch.float16)), None)
+        if torch.is_autocast_enabled("cuda"):
+            narrow = torch.get_autocast_dtype("cuda")
+    if narrow in (torch.bfloat16, torch.float16):
+        return NarrowProducts(lm_head_RD, bias_R, vocab_size=vocab_size, factor=factor, narrow=narrow)
+    return Products(lm_head_RD, bias_R, vocab_size=vocab_size, factor=factor, dtype=dtype)

@@ -1,0 +1,153 @@
+"""One chunk's rows, from logits to gradient in place: in torch operations here, in two kernels in triton_loss.py.
+
+The dense part is a softmax over the tail, times a factor per row; what happens at the K entries and the label is small (closure.py).
+"""
+
+# C: tokens of one chunk, or of one block of it   V: real vocabulary   K: stored teacher entries per token   B: K + 1 buckets, the tail last
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from . import closure
+from .contract import Knobs, Targets
+
+SCRATCH_SHARE = 8
+"""Where a second temperature or a softcap needs the logits twice, rows are worked on in blocks of an eighth of a chunk."""
+
+
+class RowSums(NamedTuple):
+    """What one block of rows adds to the totals: 0-d float64 tensors, agreement int64."""
+
+    kl: Tensor
+    ce: Tensor
+    agreement: Tensor
+
+
+class RowStep(Protocol):
+    """Sums of the rows; x_CV is overwritten, by dloss/dx if with_gradient."""
+
+    def __call__(self, x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums: ...
+
+
+def zero_sums(device: torch.device) -> RowSums:
+    zero = torch.zeros((), dtype=closure.small_dtype(device), device=device)
+    return RowSums(zero, zero, torch.zeros((), dtype=torch.int64, device=device))
+
+
+def torch_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:
+    """The row step in torch operations: the whole chunk at once, or in blocks where it needs scratch."""
+    needs_scratch = needs_second_softmax(targets, knobs) or (knobs.logit_softcap is not None and with_gradient)
+    num_rows = x_CV.shape[0]
+    block = math.ceil(num_rows / SCRATCH_SHARE) if needs_scratch else num_rows
+    totals = zero_sums(x_CV.device)
+    for start in range(0, num_rows, block):
+        stop = min(start + block, num_rows)
+        sums = _row_block(x_CV[start:stop], targets.rows(start, stop), knobs, with_gradient=with_gradient)
+        totals = RowSums(*(total + part for total, part in zip(totals, sums, strict=True)))
+    return totals
+
+
+def needs_second_softmax(targets: Targets, knobs: Knobs) -> bool:
+    """Cross-entropy is always at T = 1: at another T it has a softmax of its own."""
+    return targets.labels_N is not None and knobs.temperature != 1.0
+
+
+def _row_block(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:
+    slope_CV = _softcap_(x_CV, knobs, with_gradient=with_gradient) if knobs.logit_softcap is not None else None
+    entries = read_entries(x_CV, targets)
+    x_CV.scatter_(-1, targets.ids_NK, -math.inf)  # what is left is the tail
+    most_C1 = x_CV.amax(dim=-1, keepdim=True)
+    tail_at_1_CV, tail_at_1_C = None, None
+    if needs_second_softmax(targets, knobs):
+        tail_at_1_CV = x_CV * knobs.temperature
+        tail_at_1_C = _tail_softmax_(tail_at_1_CV, most_C1 * knobs.temperature, targets)
+    tail_C = _tail_softmax_(x_CV, most_C1, targets)
+    sums, gradient = finish_rows(entries, tail_C, tail_at_1_C, most_C1.squeeze(-1), targets, knobs)
+    if with_gradient:
+        x_CV.mul_(gradient.tail_C1)
+        if tail_at_1_CV is not None and gradient.tail_at_1_C1 is not None:
+            x_CV.add_(tail_at_1_CV.mul_(gradient.tail_at_1_C1))
+        add_sparse_(x_CV, gradient, targets)
+        if slope_CV is not None:
+            x_CV.mul_(slope_CV)
+    return sums
+
+
+def _softcap_(x_CV: Tensor, knobs: Knobs, *, with_gradient: bool) -> Tensor | None:
+    """x becomes y = cap / T * tanh(x); gives dy/dx = cap / T * (1 - tanh(x)^2) if it will be needed."""
+    assert knobs.logit_softcap is not None
+    height = knobs.logit_softcap / knobs.temperature
+    x_CV.tanh_()
+    slope_CV = x_CV.square().neg_().add_(1.0).mul_(height) if with_gradient else None
+    x_CV.mul_(height)
+    return slope_CV
+
+
+def _tail_softmax_(y_CV: Tensor, most_C1: Tensor, targets: Targets) -> Tensor:
+    """In place: softmax over the tokens outside the K. Gives their log-sum-exp, -inf for a row that has none."""
+    is_empty_C1 = most_C1 == -math.inf
+    # a row of nothing but -inf would become NaN; one entry at 0 makes it a harmless row, whose factor is 0
+    y_CV.scatter_(-1, targets.ids_NK[:, :1], torch.where(is_empty_C1, 0.0, -math.inf).to(y_CV.dtype))
+    if y_CV.device.type == "cpu":
+        torch.softmax(y_CV, dim=-1, out=y_CV)  # one pass in cache, bit-equal to the softmax that is not in place
+        tail_C1 = most_C1 - y_CV.amax(dim=-1, keepdim=True).log()
+    else:
+        shift_C1 = most_C1.masked_fill(is_empty_C1, 0.0)
+        total_C1 = y_CV.sub_(shift_C1).exp_().sum(dim=-1, keepdim=True)
+        y_CV.div_(total_C1)
+        tail_C1 = shift_C1 + total_C1.log()
+    return tail_C1.masked_fill(is_empty_C1, -math.inf).squeeze(-1)
+
+
+class Entries(NamedTuple):
+    """Logits that the small maths needs, read before they are overwritten."""
+
+    y_CK: Tensor
+    y_label_C: Tensor | None
+
+
+def read_entries(y_CV: Tensor, targets: Targets) -> Entries:
+    label_C = None if targets.labels_N is None else y_CV.gather(-1, targets.labels_N[:, None]).squeeze(-1)
+    return Entries(y_CV.gather(-1, targets.ids_NK), label_C)
+
+
+class BlockGradient(NamedTuple):
+    """dloss/dy in three parts: a factor per row for each tail softmax, and values for single entries."""
+
+    tail_C1: Tensor
+    tail_at_1_C1: Tensor | None
+    ids_CK: Tensor
+    label: float
+
+
+def finish_rows(
+    entries: Entries, tail_C: Tensor, tail_at_1_C: Tensor | None, most_C: Tensor, targets: Targets, knobs: Knobs
+) -> tuple[RowSums, BlockGradient]:
+    """All that is [C, K]: loss rows, agreement, and the parts of the gradient, weights and T^2 included."""
+    temperature = knobs.temperature
+    y_CB = closure.student_buckets(entries.y_CK, tail_C, targets)
+    agreement = (entries.y_CK[:, 0] >= torch.maximum(entries.y_CK.amax(dim=-1), most_C)).sum()
+    kl = closure.kl_rows(y_CB, targets, knobs)
+    grad_CB = kl.grad_CB * (knobs.kl_weight * temperature**2)
+    if entries.y_label_C is None:
+        sums = RowSums(kl.value_C.sum(), torch.zeros_like(kl.value_C.sum()), agreement)
+        return sums, BlockGradient(grad_CB[:, -1:].to(tail_C.dtype), None, grad_CB[:, :-1].to(tail_C.dtype), 0.0)
+    z_CB = y_CB if tail_at_1_C is None else closure.student_buckets(entries.y_CK * temperature, tail_at_1_C, targets)
+    ce = closure.ce_rows(z_CB, entries.y_label_C.to(z_CB.dtype) * temperature)
+    ce_grad_CB = ce.grad_CB * (knobs.ce_weight * temperature)  # z = T y
+    at_1_C1 = None
+    if tail_at_1_C is not None:
+        at_1_C1 = ce_grad_CB[:, -1:].to(tail_C.dtype)
+        ce_grad_CB = torch.cat([ce_grad_CB[:, :-1], torch.zeros_like(ce_grad_CB[:, -1:])], dim=-1)
+    grad_CB = (grad_CB + ce_grad_CB).to(tail_C.dtype)
+    sums = RowSums(kl.value_C.sum(), ce.value_C.sum(), agreement)
+    return sums, BlockGradient(grad_CB[:, -1:], at_1_C1, grad_CB[:, :-1], -knobs.ce_weight * temperature)
+
+
+def add_sparse_(dx_CV: Tensor, gradient: BlockGradient, targets: Targets) -> None:
+    """The single entries: added, since an empty entry repeats an id that is also stored for real."""
+    dx_CV.scatter_add_(-1, targets.ids_NK, gradient.ids_CK)
+    if targets.labels_N is not None and gradient.label != 0.0:
+        dx_CV.scatter_add_(-1, targets.labels_N[:, None], torch.full_like(dx_CV[:, :1], gradient.label))
