@@ -1,0 +1,256 @@
+// The browser's half of panel.py: asks for new rows once a second, feeds them to the charts, shows progress and failures.
+// The chart library stands above this text in the same module and leaves `distillVegaEmbed` behind.
+export default (() => {
+  const vegaEmbed = globalThis.distillVegaEmbed;
+  const POLL_MS = 1000;
+  const GIVE_UP_MS = 10000;
+  const MAX_ROWS = 2000; // then the history comes again, thinned
+  const STYLE = `
+    .panel { font: 14px/1.45 system-ui, sans-serif; color: inherit; container-type: inline-size; }
+    .tracks { display: grid; gap: 8px; margin-bottom: 12px; }
+    .track { border: 1px solid color-mix(in srgb, currentColor 18%, transparent); border-radius: 10px; padding: 10px 14px; }
+    .track.shown { border-color: #0f7dbf; box-shadow: inset 3px 0 0 #0f7dbf; }
+    .line { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: baseline; }
+    .name { font-weight: 600; background: none; border: 0; padding: 0; font: inherit; font-weight: 600; color: inherit; }
+    button.name { cursor: pointer; text-decoration: underline dotted; text-underline-offset: 3px; }
+    .state { font-size: 12px; padding: 1px 9px; border-radius: 99px; border: 1px solid currentColor; }
+    .state[data-is=running] { color: #0f7dbf; } .state[data-is=done] { color: #0a8a63; }
+    .state[data-is=failed] { color: #d55e00; } .state[data-is=queued], .state[data-is=stopped] { opacity: .75; }
+    .facts { font-variant-numeric: tabular-nums; opacity: .85; }
+    .bar { height: 6px; border-radius: 3px; margin-top: 8px; background: color-mix(in srgb, currentColor 14%, transparent); overflow: hidden; }
+    .bar div { height: 100%; width: 0; background: #0f7dbf; transition: width .4s; }
+    .bar div[data-is=done] { background: #009e73; } .bar div[data-is=failed] { background: #d55e00; }
+    .failure { margin-top: 10px; border-left: 3px solid #d55e00; padding: 4px 12px; }
+    .failure pre, .log pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px; max-height: 220px; overflow: auto; margin: 6px 0 0; opacity: .9; }
+    .grid { display: grid; grid-template-columns: 1fr; gap: 14px; }
+    @container (min-width: 640px) { .grid { grid-template-columns: 1fr 1fr; } }
+    figure { margin: 0; min-width: 0; border: 1px solid color-mix(in srgb, currentColor 14%, transparent); border-radius: 10px; padding: 12px; }
+    .chart { position: relative; } .chart > .vega { width: 100%; }
+    .empty { position: absolute; inset: 40px 0 70px; display: grid; place-items: center; text-align: center; opacity: .7; pointer-events: none; }
+    figcaption { font-size: 12.5px; opacity: .85; margin-top: 6px; }
+    .save { background: none; border: 0; padding: 0; font: inherit; color: inherit; text-decoration: underline; cursor: pointer; margin-left: 8px; }
+    .help, .log { font-size: 12.5px; opacity: .8; margin-top: 8px; }
+    .stale { color: #d55e00; } [hidden] { display: none !important; }`;
+
+  const make = (tag, name, text) => {
+    const node = document.createElement(tag);
+    if (name) node.className = name;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+
+  const time = (seconds) => {
+    const s = Math.round(seconds);
+    if (s < 60) return `${s} s`;
+    if (s < 3600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+    return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} min`;
+  };
+
+  const isDark = () =>
+    [document.documentElement, document.body].some((node) => node.classList.contains("dark") || node.dataset.theme === "dark");
+
+  function render({ model, el }) {
+    const viewer = crypto.getRandomValues(new Uint32Array(1))[0];
+    const names = model.get("names");
+    const pictures = model.get("pictures");
+    const root = make("div", "panel");
+    const style = make("style", "", STYLE);
+    const trackList = make("div", "tracks");
+    const stale = make("div", "help stale", "No answer from the app for a while. The run goes on by itself; this page tries again.");
+    const grid = make("div", "grid");
+    const help = make("div", "help", "Ctrl + wheel zooms a chart, Shift + drag moves it, a double click shows all again.");
+    const log = make("details", "log");
+    const logText = make("pre", "", "");
+    log.append(make("summary", "", "Log"), logText);
+    stale.hidden = true;
+    grid.hidden = help.hidden = pictures.length === 0;
+    root.append(style, trackList, stale, grid, help, log);
+    root.dataset.state = "waiting";
+    root.dataset.laststep = "0";
+    root.dataset.rows = "0";
+    el.append(root);
+
+    // ---- progress, one line for each run
+    let shown = names[0];
+    let chosenByHand = false;
+    const lines = Object.fromEntries(
+      names.map((name) => {
+        const box = make("div", "track");
+        const title = make(names.length > 1 ? "button" : "span", "name", name);
+        const [state, facts, bar] = [make("span", "state", "…"), make("span", "facts", ""), make("div", "")];
+        const frame = make("div", "bar");
+        const failure = make("div", "failure");
+        failure.hidden = true;
+        failure.setAttribute("role", "alert");
+        frame.setAttribute("role", "progressbar");
+        frame.setAttribute("aria-label", name);
+        frame.append(bar);
+        const line = make("div", "line");
+        line.append(title, state, facts);
+        box.append(line, frame, failure);
+        title.addEventListener("click", () => {
+          chosenByHand = true;
+          show(name);
+        });
+        trackList.append(box);
+        return [name, { box, state, facts, bar, frame, failure, speed: null }];
+      }),
+    );
+
+    function drawTrack(track) {
+      const line = lines[track.name];
+      line.speed = track.tokens_per_s ?? line.speed;
+      line.state.textContent = track.state;
+      line.state.dataset.is = line.bar.dataset.is = track.state;
+      const share = track.total ? Math.min(1, track.done / track.total) : track.state === "done" ? 1 : 0;
+      line.bar.style.width = `${100 * share}%`;
+      line.frame.setAttribute("aria-valuenow", String(Math.round(100 * share)));
+      const facts = [];
+      if (track.total) facts.push(`${track.unit} ${track.done.toLocaleString("en")} of ${track.total.toLocaleString("en")}`);
+      if (line.speed && track.state !== "queued") facts.push(`${Math.round(line.speed).toLocaleString("en")} tokens/s`);
+      if (track.active && track.time_left_s !== null) facts.push(`${time(track.time_left_s)} left`);
+      if (track.active && track.phase) facts.push(track.phase);
+      line.facts.textContent = facts.join("  ·  ");
+      line.failure.hidden = track.state !== "failed";
+      if (track.state === "failed") {
+        const detail = make("pre", "", track.log.join("\n"));
+        line.failure.replaceChildren(make("strong", "", track.error ?? "It failed without a reason."), detail);
+        detail.hidden = track.log.length === 0;
+      }
+    }
+
+    // ---- charts
+    const views = [];
+    let theme = null;
+    let all = [];
+    let building = null;
+
+    async function build() {
+      theme = isDark();
+      const css = getComputedStyle(root);
+      const ink = css.color;
+      views.splice(0).forEach((made) => made.finalize());
+      grid.replaceChildren();
+      for (const picture of pictures) {
+        const [figure, chart, target] = [make("figure"), make("div", "chart"), make("div", "vega")];
+        const empty = make("div", "empty", picture.empty);
+        const caption = make("figcaption", "", picture.reading);
+        chart.append(target, empty);
+        figure.append(chart, caption);
+        grid.append(figure);
+        const quiet = { labelColor: ink, titleColor: ink, tickColor: ink, domainColor: ink, gridColor: theme ? "#777" : "#bbb" };
+        const config = { font: css.fontFamily, axis: quiet, legend: quiet, title: { color: ink, subtitleColor: ink } };
+        const made = await vegaEmbed(target, structuredClone(picture.spec), { actions: false, renderer: "canvas", config });
+        made.empty = empty;
+        made.field = picture.field;
+        made.followsRun = picture.spec.params?.some((param) => param.name === "shown");
+        views.push(made);
+        for (const kind of ["PNG", "SVG"]) {
+          const save = make("button", "save", kind);
+          save.title = `Save this chart as ${kind}`;
+          save.addEventListener("click", async () => {
+            const link = make("a");
+            link.href = await made.view.toImageURL(kind.toLowerCase(), 2);
+            link.download = `${names[0]}-${picture.field}.${kind.toLowerCase()}`.replace(/\s+/g, "-");
+            link.click();
+          });
+          caption.append(save);
+        }
+      }
+      root.views = views.map((made) => made.view);
+      await draw(all, names);
+    }
+
+    async function draw(rows, replaced) {
+      for (const made of views) {
+        const change = made.view.changeset();
+        if (replaced.length) change.remove((row) => replaced.includes(row.run));
+        made.view.change("live", change.insert(rows.map((row) => ({ ...row }))));
+        if (made.followsRun) made.view.signal("shown", shown);
+        await made.view.runAsync();
+        made.empty.hidden = all.some((row) => row[made.field] !== undefined && (row.run === shown || !made.followsRun));
+      }
+    }
+
+    async function show(name) {
+      shown = name;
+      for (const other of names) lines[other].box.classList.toggle("shown", names.length > 1 && other === name);
+      await draw([], []);
+    }
+
+    // ---- the questions
+    let gen = 0;
+    let asked = null; // when the open question was put
+    let cursors = {};
+    let ended = false;
+
+    function pull({ evenIfEnded = false } = {}) {
+      if ((ended && !evenIfEnded) || document.hidden || building) return;
+      const now = Date.now();
+      if (asked !== null && now - asked < GIVE_UP_MS) return;
+      stale.hidden = asked === null;
+      gen += 1;
+      asked = now;
+      if (all.length > MAX_ROWS) cursors = {};
+      model.send({ kind: "pull", viewer, gen, cursors, log: log.open });
+    }
+
+    async function receive(reply) {
+      if (reply.kind !== "rows" || reply.viewer !== viewer || reply.gen !== gen) return;
+      root.dataset.rtt = String(Date.now() - asked);
+      stale.hidden = true;
+      cursors = reply.cursors;
+      all = all.filter((row) => !reply.replaced.includes(row.run)).concat(reply.rows);
+      reply.tracks.forEach(drawTrack);
+      const running = reply.tracks.find((track) => track.state === "running");
+      if (running && !chosenByHand && running.name !== shown) await show(running.name);
+      if (reply.rows.length || reply.replaced.length) await draw(reply.rows, reply.replaced);
+      const first = reply.tracks.find((track) => track.name === names[0]);
+      const logged = reply.tracks.find((track) => track.active) ?? first;
+      if (log.open) logText.textContent = logged.log.join("\n") || "Nothing written yet.";
+      root.dataset.state = reply.tracks.every((track) => !track.active) ? first.state : "active";
+      root.dataset.laststep = String(Math.max(0, ...all.filter((row) => row.run === names[0]).map((row) => row.step ?? row.windows ?? 0)));
+      root.dataset.firststep = String(Math.min(...all.filter((row) => row.run === names[0] && "loss" in row).map((row) => row.step)));
+      root.dataset.rows = String(all.length);
+      for (const track of reply.tracks) root.dataset[`is${names.indexOf(track.name)}`] = track.state;
+      ended = reply.tracks.every((track) => !track.active);
+      if (ended) clearInterval(timer);
+      asked = null;
+    }
+
+    model.on("msg:custom", receive);
+    const timer = setInterval(() => pull(), POLL_MS);
+    const visible = () => !document.hidden && pull();
+    document.addEventListener("visibilitychange", visible);
+    log.addEventListener("toggle", () => log.open && pull({ evenIfEnded: true }));
+    const rebuild = () => {
+      if (building) return;
+      building = build().finally(() => {
+        building = null;
+        pull();
+      });
+    };
+    // a chart that is made while the page gives it no width stays without one
+    let width = 0;
+    const sized = new ResizeObserver(() => {
+      if (root.clientWidth === width || root.clientWidth === 0) return;
+      width = root.clientWidth;
+      if (theme === null) rebuild();
+      else window.dispatchEvent(new Event("resize"));
+    });
+    sized.observe(root);
+    const themed = new MutationObserver(() => theme !== null && isDark() !== theme && rebuild());
+    for (const node of [document.documentElement, document.body]) themed.observe(node, { attributes: true, attributeFilter: ["class", "data-theme"] });
+    if (names.length > 1) lines[shown].box.classList.add("shown");
+
+    return () => {
+      clearInterval(timer);
+      sized.disconnect();
+      themed.disconnect();
+      document.removeEventListener("visibilitychange", visible);
+      model.off("msg:custom", receive);
+      views.forEach((made) => made.finalize());
+    };
+  }
+  return { render };
+})();
