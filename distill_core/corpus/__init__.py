@@ -1,0 +1,23 @@
+"""From any text to windows of tokens: documents -> encode -> window, and build_windows, which does all three.
+
+Pure Python, NumPy and Polars. A tokenizer is handed in by the caller; builtin_tokenizer() needs neither torch nor transformers.
+"""
+
+from .build import SplitText, build_windows, preview
+from .documents import Document, documents
+from .encode import EncodedDocument, Tokenizer, builtin_tokenizer, encode
+from .windows import Windows, window
+
+__all__ = [
+    "Document",
+    "EncodedDocument",
+    "SplitText",
+    "Tokenizer",
+    "Windows",
+    "build_windows",
+    "builtin_tokenizer",
+    "documents",
+    "encode",
+    "preview",
+    "window",
+]

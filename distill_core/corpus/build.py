@@ -1,0 +1,152 @@
+"""The text of a run: train and held-out windows from one stream of documents, and a first look at it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+import polars as pl
+
+from ..config import TextConfig
+from ..errors import TextError
+from .documents import Document, documents
+from .encode import Tokenizer, encode, text_of
+from .windows import Packer, Windows
+
+PREVIEW_TOKENS = 120
+"""Tokens shown of each document."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitText:
+    """Windows to train on, and windows of other documents to judge by."""
+
+    train: Windows
+    heldout: Windows
+    num_documents: int
+    """Documents that went into either."""
+    heldout_documents: int
+    num_duplicates: int
+    """Documents dropped because the very same text came before."""
+    notes: list[str]
+    """What the user should know, in sentences."""
+
+    @property
+    def share_trained(self) -> float:
+        """Learned tokens among all positions of the training windows; the rest is padding, other speakers and first tokens."""
+        return self.train.num_targets / self.train.targets_NP.size
+
+
+def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None) -> SplitText:
+    """Read until text.num_windows training and text.num_heldout_windows held-out windows are full.
+
+    The second document of every k goes to the held-out side, k by the ratio of the two sizes; when one side is full the other takes
+    all. `progress(windows_done, windows_wanted)` is called as they fill. Too little text is used as it is, with a note. Raises TextError if
+    one side stays empty or nothing in the text may be learned, and whatever documents() and encode() raise.
+    """
+    wanted = text.num_windows + text.num_heldout_windows
+    every = max(2, round(wanted / text.num_heldout_windows))
+    train, heldout = (_packer(text, tokenizer, size) for size in (text.num_windows, text.num_heldout_windows))
+    seen: set[bytes] = set()
+    num_read = num_blank = num_heldout = 0
+    for document in documents(text):
+        num_read += 1
+        if document.is_blank:
+            num_blank += 1
+            continue
+        if _is_known(document, seen):
+            continue
+        goes_to_heldout = train.is_full or (len(seen) % every == 2 % every and not heldout.is_full)
+        (heldout if goes_to_heldout else train).add(encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss))
+        num_heldout += goes_to_heldout
+        if progress is not None:
+            progress(train.num_started + heldout.num_started, wanted)
+        if train.is_full and heldout.is_full:
+            break
+    split = SplitText(
+        train=train.windows(),
+        heldout=heldout.windows(),
+        num_documents=len(seen),
+        heldout_documents=num_heldout,
+        num_duplicates=num_read - num_blank - len(seen),
+        notes=[],
+    )
+    _refuse_empty(split, text)
+    split.notes.extend(_notes(split, text, num_blank))
+    return split
+
+
+def _packer(text: TextConfig, tokenizer: Tokenizer, num_windows: int) -> Packer:
+    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    pad_id = next(each for each in candidates if each is not None)
+    return Packer(window_tokens=text.window_tokens, packing=text.packing, num_windows=num_windows, pad_id=pad_id)
+
+
+def _is_known(document: Document, seen: set[bytes]) -> bool:
+    """Was the very same document there before? Remembers 16 bytes of it."""
+    content = document.text if document.messages is None else json.dumps(document.messages, sort_keys=True, default=str)
+    assert content is not None
+    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    is_known = digest in seen
+    seen.add(digest)
+    return is_known
+
+
+def _refuse_empty(split: SplitText, text: TextConfig) -> None:
+    """TextError unless both sides have at least one window."""
+    if len(split.train) and len(split.heldout):
+        return
+    found = f"text '{text.source}': {split.num_documents:,} different documents ({split.num_duplicates:,} duplicates dropped)"
+    if split.train.num_left_out + split.heldout.num_left_out:
+        raise TextError(
+            f"{found}, but in {split.train.num_left_out + split.heldout.num_left_out:,} pieces of them no token may be learned. Chats need "
+            "messages with the role 'assistant', or text.assistant_only_loss set to false; texts need at least two tokens."
+        )
+    raise TextError(
+        f"{found} give {len(split.train)} training and {len(split.heldout)} held-out windows of {text.window_tokens} tokens; "
+        "both need at least 1. Give more text; in a .txt file, documents are separated by a blank line."
+    )
+
+
+def _notes(split: SplitText, text: TextConfig, num_blank: int) -> list[str]:
+    notes = []
+    for windows, wanted, what in ((split.train, text.num_windows, "training"), (split.heldout, text.num_heldout_windows, "held-out")):
+        if len(windows) < wanted:
+            notes.append(f"The text gives {len(windows):,} of the {wanted:,} {what} windows asked for.")
+    if split.num_duplicates:
+        notes.append(f"{split.num_duplicates:,} documents were exact duplicates and were dropped.")
+    if num_blank:
+        notes.append(f"{num_blank:,} documents were blank and were skipped.")
+    if num_left_out := split.train.num_left_out + split.heldout.num_left_out:
+        notes.append(f"{num_left_out:,} documents or pieces had no token to learn and were left out.")
+    return notes
+
+
+def preview(text: TextConfig, tokenizer: Tokenizer, num_documents: int = 3) -> pl.DataFrame:
+    """First tokens of the first documents: [document, position, token_id, token, is_target, num_bytes].
+
+    `token` is the piece of text under the token, or its name where there is none. Raises what documents() and encode() raise.
+    """
+    frames = []
+    readable = (document for document in documents(text) if not document.is_blank)
+    for number, document in enumerate(islice(readable, num_documents)):
+        encoded = encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss)
+        shown = slice(0, PREVIEW_TOKENS)
+        token_ids, token_bytes, is_target = encoded.token_ids[shown].tolist(), encoded.token_bytes[shown].tolist(), encoded.is_target[shown]
+        content = text_of(document, tokenizer).encode("utf-8", "surrogatepass")
+        tokens, start = [], 0
+        for name, size in zip(tokenizer.convert_ids_to_tokens(token_ids), token_bytes, strict=True):
+            tokens.append(content[start : start + size].decode("utf-8", "replace") if size else name)
+            start += size
+        # nothing stands before the first token, so it is never learned
+        learned = [False, *is_target[1:].tolist()]
+        frames.append(
+            pl.DataFrame(
+                {"token_id": token_ids, "token": tokens, "is_target": learned, "num_bytes": token_bytes},
+                schema_overrides={"token_id": pl.UInt32, "num_bytes": pl.UInt16},
+            ).select(pl.lit(number, pl.UInt32).alias("document"), pl.row_index("position"), pl.all())
+        )
+    if not frames:
+        raise TextError(f"text '{text.source}': no document in it. Give a file with text, or use 'builtin'.")
+    return pl.concat(frames)
