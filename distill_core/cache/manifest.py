@@ -56,6 +56,8 @@ class Plan(Record):
     vocab_size: int
     """Real vocabulary: highest token id of the tokenizer + 1; padded head rows are outside."""
     window_tokens: int
+    packing: bool
+    """Whether windows hold several documents that do not see each other."""
     temperatures: tuple[float, ...] = ANCHORS
     """Where the tail's log-sum-exp is stored; the entries' log-probabilities are natural logs at T = 1."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"
@@ -90,6 +92,7 @@ class Teacher(Record):
     hidden_size: int | None = None
     license: str | None = None
     generated_tokens_per_s: float | None = None
+    prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompts: tuple[str, ...] = ()
     samples: tuple[str, ...] = ()
 

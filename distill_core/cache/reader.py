@@ -51,6 +51,10 @@ class Cache:
         return self.manifest.plan
 
     @property
+    def packing(self) -> bool:
+        return self.plan.packing
+
+    @property
     def tokenizer_folder(self) -> Path:
         return self.folder / "tokenizer"
 

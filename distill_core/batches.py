@@ -1,0 +1,61 @@
+"""From the cache to tensors: which windows make up each micro-batch, the same ones after any resume."""
+# B: windows in a micro-batch   L: tokens in a window   P = L - 1: positions   K: teacher entries
+
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from .cache import Cache
+from .config import LossConfig
+from .losses import IGNORE_INDEX
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Visits(Dataset):
+    """The training windows in the order of their visits: visit v is window order(epoch v // n)[v % n].
+
+    One long sequence without a sampler, so that a resumed run needs nothing but the number of visits already made.
+    """
+
+    def __init__(self, cache: Cache, *, num_visits: int, seed: int) -> None:
+        self.cache, self.num_visits, self.seed = cache, num_visits, seed
+        self._epoch, self._order = -1, cache.order("train", seed=seed, epoch=0)
+
+    def __len__(self) -> int:
+        return self.num_visits
+
+    def __getitem__(self, visit: int) -> int:
+        epoch, place = divmod(visit, len(self._order))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self.cache.order("train", seed=self.seed, epoch=epoch)
+        return int(self._order[place])
+
+
+class Collate:
+    """Window numbers to one micro-batch."""
+
+    def __init__(self, cache: Cache, loss: LossConfig, *, split: str = "train") -> None:
+        self.cache, self.loss, self.split = cache, loss, split
+
+    def __call__(self, windows: list[int]) -> Tensors:
+        return to_tensors(self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k))
+
+
+def to_tensors(rows: dict[str, Any]) -> Tensors:
+    """input_ids, position_ids [B, L]; labels [B, P] (the next token, or IGNORE_INDEX); the teacher's side [B, P, …]."""
+    tensors = {
+        name: torch.from_numpy(rows[name]) for name in ("input_ids", "position_ids", "teacher_ids", "teacher_logprobs", "teacher_tail")
+    }
+    targets = torch.from_numpy(rows["targets"])
+    tensors["gold_logprob"] = torch.from_numpy(rows["gold_logprob"])
+    tensors["labels"] = tensors["input_ids"][:, 1:].masked_fill(~targets, IGNORE_INDEX)
+    return tensors
+
+
+def model_inputs(batch: Tensors, *, packing: bool) -> Tensors:
+    """What the model is called with. Packed documents are told apart by positions that restart; padding stands to the right of
+    everything that counts, so a causal model never sees it and needs no mask."""
+    names = ("input_ids", "position_ids") if packing else ("input_ids",)
+    return {name: batch[name] for name in names}

@@ -1,0 +1,204 @@
+"""Judging: the student beside the teacher, its untrained self, and its twin that learned from hard labels only."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from . import generation, jobs, metrics, models
+from .cache import Cache, open_cache
+from .device import pick_device
+from .errors import RunError
+from .heads import probe_head
+from .paths import publish
+from .progress import Progress
+from .runs import Run, open_run
+from .scoring import Scores, bootstrap_interval, score
+from .trainer import load_student
+from .units import show_count, show_disk
+
+Row = dict[str, Any]
+
+
+def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
+    """Judge inputs['run'] beside inputs['baseline'] (if given) on the cache's held-out text; writes evaluation.json.
+
+    The teacher is not loaded: its numbers and samples are in the cache. Raises RunError if a run failed, or the two cannot be compared.
+    """
+    inputs = run.inputs()
+    judged = open_run(inputs["run"])
+    baseline = open_run(inputs["baseline"]) if "baseline" in inputs else None
+    runs = [judged] + ([baseline] if baseline else [])
+    progress.phase("waiting for the training to end")
+    for trained in runs:
+        jobs.wait(trained)
+        require_model(trained)
+    if baseline:
+        require_same_budget(judged, baseline)
+    cache = open_cache(judged.inputs()["cache"])
+    cache.verify()
+
+    scores: dict[str, Scores] = {}
+    rows = [teacher_row(cache), untrained_row(judged)]
+    for who, trained in zip(("student", "hard labels"), runs):
+        progress.phase(f"judging {trained.id}")
+        row, scores[who] = judge(trained, cache, progress)
+        rows.append({"who": who} | row)
+    result = {
+        "cache": cache.name,
+        "cache_sha256": cache.manifest.sha256(),
+        "run": judged.id,
+        "baseline": baseline.id if baseline else None,
+        "rows": rows,
+        "prompts": list(cache.manifest.teacher.prompts),
+        "verdict": verdict(scores["student"], scores.get("hard labels")),
+        "notes": notes(cache, judged, baseline),
+    }
+    publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
+    publish(judged.evaluation_path, json.dumps(result, indent=2) + "\n")
+    run.update(result={"verdict": result["verdict"], "run": judged.id})
+    progress.say(table(rows))
+    progress.say(result["verdict"])
+    return result
+
+
+def require_model(trained: Run) -> None:
+    status = trained.status()
+    if status.state == "failed":
+        raise RunError(
+            f"run {trained.id} failed and cannot be judged: {status.error} Resume it: python -m distill_core train --resume {trained.id}"
+        )
+    if status.kind != "train":
+        raise RunError(f"run {trained.id} is a {status.kind} run; only training runs can be judged.")
+
+
+def require_same_budget(judged: Run, baseline: Run) -> None:
+    """Same cache, same student, same steps: otherwise the comparison would say nothing about the loss."""
+    mine, other = judged.config(), baseline.config()
+    differences = [
+        f"{name}: {a} and {b}"
+        for name, a, b in (
+            ("cache", judged.inputs()["cache"], baseline.inputs()["cache"]),
+            *((f"student.{k}", getattr(mine.student, k), getattr(other.student, k)) for k in type(mine.student).model_fields),
+            *((f"train.{k}", getattr(mine.train, k), getattr(other.train, k)) for k in type(mine.train).model_fields if k != "name"),
+        )
+        if a != b
+    ]
+    if differences:
+        raise RunError(
+            f"runs {judged.id} and {baseline.id} are not equal-budget twins: {'; '.join(differences)}. "
+            "Train the baseline with the same settings and loss.kl_weight 0, loss.ce_weight 1."
+        )
+
+
+def teacher_row(cache: Cache) -> Row:
+    """The teacher's own figures on the held-out text, from what the cache stores of it."""
+    teacher, positions = cache.manifest.teacher, cache.manifest.num_positions("heldout")
+    nll = -cache.manifest.mean("gold_logprob", "heldout")
+    num_bytes = sum(entry.num_text_bytes for entry in cache.manifest.entries_of("heldout"))
+    return {
+        "who": "teacher",
+        **quality(nll=nll, bits_per_byte=_bits(nll * positions, num_bytes), kl=0.0, agreement=1.0),
+        "num_parameters": teacher.num_parameters,
+        "disk_bytes": teacher.disk_bytes,
+        "tokens_per_s": teacher.generated_tokens_per_s,
+        "samples": list(teacher.samples),
+    }
+
+
+def untrained_row(judged: Run) -> Row:
+    """The student before its first step, as its own run recorded it."""
+    first = next((row for row in metrics.read(judged.metrics_path) if row["step"] == 0 and "heldout_nll" in row), None)
+    if first is None:
+        raise RunError(
+            f"run {judged.id}: metrics.jsonl holds no look at the held-out text before training. The run is damaged; train again."
+        )
+    untrained = json.loads((judged.folder / "untrained.json").read_text(encoding="utf-8"))
+    measured = quality(
+        nll=first["heldout_nll"],
+        bits_per_byte=first["heldout_bits_per_byte"],
+        kl=first["heldout_kl"],
+        agreement=first["heldout_top1_agreement"],
+    )
+    return {"who": "untrained student", **measured, "samples": untrained["samples"]}
+
+
+def judge(trained: Run, cache: Cache, progress: Progress) -> tuple[Row, Scores]:
+    """Score, size, speed and samples of a run's best weights."""
+    config = trained.config()
+    model = load_student(trained, pick_device(config.device))
+    tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
+    scores = score(model, probe_head(model, cache.plan.vocab_size), cache, progress=progress)
+    prompts = [list(ids) for ids in cache.manifest.teacher.prompt_ids]
+    samples, speed = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
+    row = {
+        **quality(nll=scores.nll, bits_per_byte=scores.bits_per_byte, kl=scores.kl_to_teacher, agreement=scores.top1_agreement),
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "disk_bytes": disk_bytes(trained.model_folder),
+        "tokens_per_s": speed,
+        "samples": samples,
+    }
+    return row, scores
+
+
+def quality(*, nll: float, bits_per_byte: float, kl: float, agreement: float) -> Row:
+    return {"bits_per_byte": bits_per_byte, "perplexity": math.exp(nll), "kl_to_teacher": kl, "top1_agreement": agreement}
+
+
+def disk_bytes(folder: Path) -> int:
+    """Bytes of the weights."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def verdict(student: Scores, baseline: Scores | None) -> str:
+    """In words: does the student beat its equal-budget hard-label twin? Both measures must agree beyond the spread over windows."""
+    if baseline is None:
+        return (
+            f"The student is {student.kl_to_teacher:.3f} nats per token from the teacher "
+            f"and needs {student.bits_per_byte:.3f} bits per byte. "
+            "Train the hard-label twin too to learn whether distilling helped."
+        )
+    kl = bootstrap_interval(baseline.kl_W - student.kl_W, student.tokens_W)
+    bits = bootstrap_interval((baseline.nll_W - student.nll_W) / math.log(2), student.bytes_W)
+    better = [low > 0 for _, low, _ in (kl, bits)]
+    worse = [high < 0 for _, _, high in (kl, bits)]
+    word = "BEATS" if all(better) else "is WORSE than" if all(worse) else "shows NO CLEAR DIFFERENCE to"
+    return (
+        f"The distilled student {word} its equal-budget hard-label twin on held-out text. "
+        f"KL to the teacher: {student.kl_to_teacher:.3f} against {baseline.kl_to_teacher:.3f} nats per token "
+        f"(gain {kl[0]:.3f}, 95 % interval {kl[1]:.3f} to {kl[2]:.3f}). "
+        f"Bits per byte: {student.bits_per_byte:.3f} against {baseline.bits_per_byte:.3f} "
+        f"(gain {bits[0]:.3f}, {bits[1]:.3f} to {bits[2]:.3f})."
+    )
+
+
+def notes(cache: Cache, judged: Run, baseline: Run | None) -> list[str]:
+    """What the reader must know to read the table rightly."""
+    lines = [
+        f"{cache.num_windows('heldout')} held-out windows, {cache.manifest.num_positions('heldout'):,} tokens; "
+        "none of their documents was trained on.",
+        "KL to the teacher is over its stored entries and the rest as one: a lower bound of the full KL.",
+    ]
+    for trained in [judged] + ([baseline] if baseline else []):
+        result, steps = trained.status().result, trained.config().train.max_steps
+        lines.append(f"{trained.id}: best weights at step {result.get('best_step')} of {steps}, by held-out loss on this same text.")
+    if baseline:
+        lines.append("One seed each: the intervals are over windows, not over training runs.")
+    return lines
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as plain text, one line each."""
+    head = f"{'':<18} {'bits/byte':>9} {'KL':>7} {'agreement':>9} {'perplexity':>10} {'parameters':>10} {'on disk':>8} {'tokens/s':>8}"
+    return "\n".join([head, *(_line(row) for row in rows)])
+
+
+def _line(row: Row) -> str:
+    size = f"{show_count(row['num_parameters']):>10} {show_disk(row['disk_bytes']):>8}" if "num_parameters" in row else f"{'':>19}"
+    speed = f"{row['tokens_per_s']:>8.0f}" if row.get("tokens_per_s") else ""
+    measured = f"{row['bits_per_byte']:>9.3f} {row['kl_to_teacher']:>7.3f} {row['top1_agreement']:>9.3f} {row['perplexity']:>10.3g}"
+    return f"{row['who']:<18} {measured} {size} {speed}".rstrip()
+
+
+def _bits(nll_sum: float, num_bytes: int) -> float:
+    return nll_sum / math.log(2) / num_bytes

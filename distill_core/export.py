@@ -1,0 +1,91 @@
+"""Taking the model home: a folder that plain `from_pretrained` loads, and a card that says where it comes from."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import models
+from .cache import Cache, open_cache
+from .config import Dtype
+from .errors import RunError
+from .runs import Run
+from .trainer import load_student
+from .units import show_count
+
+
+def export_model(run: Run, folder: Path, *, dtype: Dtype = "float32") -> Path:
+    """Write the run's best weights (safetensors), tokenizer and model card. Raises RunError if the folder is not empty; ModelError."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty, and nothing there shall be overwritten. Choose a new folder: --to …")
+    model = load_student(run, torch.device("cpu")).to(getattr(torch, dtype))
+    cache = open_cache(run.inputs()["cache"])
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    models.load_tokenizer(str(cache.tokenizer_folder)).save_pretrained(partial)
+    (partial / "README.md").write_text(
+        model_card(run, cache, num_parameters=sum(p.numel() for p in model.parameters()), dtype=dtype), encoding="utf-8"
+    )
+    if folder.exists():
+        folder.rmdir()
+    partial.rename(folder)
+    return folder
+
+
+def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> str:
+    """Provenance and measured quality, in Hugging Face's model-card form."""
+    config, manifest = run.config(), cache.manifest
+    teacher, fields = manifest.teacher, manifest.plan.fingerprint.fields
+    evaluation = json.loads(run.evaluation_path.read_text(encoding="utf-8")) if run.evaluation_path.exists() else None
+    loss, train = config.loss, config.train
+    seen = train.max_steps * train.per_device_train_batch_size * train.gradient_accumulation_steps * manifest.plan.window_tokens
+    stated = ("teacher.model", "teacher.dtype")
+    front = ["---", "library_name: transformers", "tags: [distillation]"]
+    front += [f"license: {teacher.license}"] if teacher.license else []
+    base = teacher.model if "/" in teacher.model and not Path(teacher.model).exists() else None
+    front += [f"base_model: {base}"] if base else []
+    lines = [
+        *front,
+        "---",
+        f"# {run.id}: a student of {Path(teacher.model).name}",
+        "",
+        f"{show_count(num_parameters)} parameters, {dtype}, distilled offline from a cache of the teacher's top {manifest.plan.top_k} "
+        "log-probabilities per position.",
+        "",
+        "```python",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        'model = AutoModelForCausalLM.from_pretrained("this folder")',
+        'tokenizer = AutoTokenizer.from_pretrained("this folder")',
+        "```",
+        "",
+        "## Where it comes from",
+        "",
+        "| | |",
+        "| --- | --- |",
+        f"| teacher | {Path(teacher.model).name} ({teacher.architecture}, {show_count(teacher.num_parameters)}, {teacher.dtype}) |",
+        *(f"| {name} | `{value}` |" for name, value in fields.items() if name.startswith("teacher.") and name not in stated),
+        f"| text | {Path(fields['text.source']).name}, {manifest.num_windows('train'):,} windows of {manifest.plan.window_tokens} tokens |",
+        f"| cache sha256 | `{manifest.sha256()}` |",
+        f"| K | {loss.top_k or manifest.plan.top_k} |",
+        f"| kept mass at T = {loss.temperature:g} | {float(cache.kept_mass(loss.temperature, top_k=loss.top_k).mean()):.4f} |",
+        f"| temperature T | {loss.temperature:g} |",
+        f"| loss | {loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}) + {loss.ce_weight:g} x cross-entropy |",
+        f"| tokens seen | {seen:,} ({train.max_steps:,} steps) |",
+        f"| student | {config.student.init} |",
+        "",
+        "## Measured quality",
+        "",
+        *(_quality(evaluation) if evaluation else ["Not judged yet. Judge it: `python -m distill_core evaluate " + run.id + "`"]),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _quality(evaluation: dict[str, Any]) -> list[str]:
+    head = ["| | bits per byte | KL to teacher (nats/token) | top-1 agreement | perplexity |", "| --- | --- | --- | --- | --- |"]
+    columns = (("bits_per_byte", ".3f"), ("kl_to_teacher", ".3f"), ("top1_agreement", ".3f"), ("perplexity", ".3g"))
+    rows = ["| " + " | ".join([row["who"], *(format(row[name], form) for name, form in columns)]) + " |" for row in evaluation["rows"]]
+    return [*head, *rows, "", evaluation["verdict"], "", *(f"* {note}" for note in evaluation["notes"])]
