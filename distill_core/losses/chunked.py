@@ -95,10 +95,13 @@ def _walk(hidden_ND: Tensor, products: Products, job: Job, needs: list[bool]) ->
         products.logits(rows_CD, x_CV)
         sums = job.row_step(x_CV, job.targets.rows(start, stop), job.knobs, with_gradient=any(needs))
         totals = RowSums(*(total + part for total, part in zip(totals, sums, strict=True)))
-        if hidden_grad_ND is not None:
-            products.hidden_grad(x_CV, hidden_grad_ND[start:stop])
-        if needs[1]:
-            products.add_weight_grad(x_CV, rows_CD)
+        if not any(needs):
+            continue
         if needs[2]:
             products.add_bias_grad(x_CV)
+        dx_CV = products.gradient(x_CV)
+        if hidden_grad_ND is not None:
+            products.hidden_grad(dx_CV, hidden_grad_ND[start:stop])
+        if needs[1]:
+            products.add_weight_grad(dx_CV, rows_CD)
     return totals, hidden_grad_ND

@@ -44,6 +44,10 @@ class Products:
         if self.bias_V is not None:
             out_CV.add_(self.bias_V)
 
+    def gradient(self, dx_CV: Tensor) -> Tensor:
+        """dx as the products below take it."""
+        return dx_CV
+
     def hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
         if self._wide_WD is None:
             torch.mm(dx_CV, self.lm_head_VD, out=out_CD)
@@ -110,18 +114,20 @@ class NarrowProducts(Products):
         if self.bias_V is not None:
             out_CV.add_(self.bias_V)
 
+    def gradient(self, dx_CV: Tensor) -> Tensor:
+        return dx_CV.to(self.narrow)
+
     def hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
-        mixed_mm(dx_CV.to(self.narrow), self.lm_head_VD, out_CD)
+        mixed_mm(dx_CV, self.lm_head_VD, out_CD)
         if self.factor != 1.0:
             out_CD.mul_(self.factor)
 
     def add_weight_grad(self, dx_CV: Tensor, rows_CD: Tensor) -> None:
-        dx_VC = dx_CV.to(self.narrow).t()
         if self.weight_grad_RD is None:
             self.weight_grad_RD = self._empty_grad(rows_CD.shape[1])
-            mixed_mm(dx_VC, rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
+            mixed_mm(dx_CV.t(), rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
         else:
-            mixed_addmm(dx_VC, rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
+            mixed_addmm(dx_CV.t(), rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
 
     def finish(self, *, weight: bool, bias: bool) -> tuple[Tensor | None, Tensor | None]:
         weight_grad_RD, bias_grad_R = super().finish(weight=weight, bias=bias)

@@ -119,7 +119,7 @@ class BlockGradient(NamedTuple):
     tail_C1: Tensor
     tail_at_1_C1: Tensor | None
     ids_CK: Tensor
-    label: float
+    label_C1: Tensor | None
 
 
 def finish_rows(
@@ -133,7 +133,7 @@ def finish_rows(
     grad_CB = kl.grad_CB * (knobs.kl_weight * temperature**2)
     if entries.y_label_C is None:
         sums = RowSums(kl.value_C.sum(), torch.zeros_like(kl.value_C.sum()), agreement)
-        return sums, BlockGradient(grad_CB[:, -1:].to(tail_C.dtype), None, grad_CB[:, :-1].to(tail_C.dtype), 0.0)
+        return sums, BlockGradient(grad_CB[:, -1:].to(tail_C.dtype), None, grad_CB[:, :-1].to(tail_C.dtype), None)
     z_CB = y_CB if tail_at_1_C is None else closure.student_buckets(entries.y_CK * temperature, tail_at_1_C, targets)
     ce = closure.ce_rows(z_CB, entries.y_label_C.to(z_CB.dtype) * temperature)
     ce_grad_CB = ce.grad_CB * (knobs.ce_weight * temperature)  # z = T y
@@ -143,11 +143,12 @@ def finish_rows(
         ce_grad_CB = torch.cat([ce_grad_CB[:, :-1], torch.zeros_like(ce_grad_CB[:, -1:])], dim=-1)
     grad_CB = (grad_CB + ce_grad_CB).to(tail_C.dtype)
     sums = RowSums(kl.value_C.sum(), ce.value_C.sum(), agreement)
-    return sums, BlockGradient(grad_CB[:, -1:], at_1_C1, grad_CB[:, :-1], -knobs.ce_weight * temperature)
+    label_C1 = torch.full_like(grad_CB[:, :1], -knobs.ce_weight * temperature)
+    return sums, BlockGradient(grad_CB[:, -1:], at_1_C1, grad_CB[:, :-1], label_C1)
 
 
 def add_sparse_(dx_CV: Tensor, gradient: BlockGradient, targets: Targets) -> None:
     """The single entries: added, since an empty entry repeats an id that is also stored for real."""
     dx_CV.scatter_add_(-1, targets.ids_NK, gradient.ids_CK)
-    if targets.labels_N is not None and gradient.label != 0.0:
-        dx_CV.scatter_add_(-1, targets.labels_N[:, None], torch.full_like(dx_CV[:, :1], gradient.label))
+    if targets.labels_N is not None and gradient.label_C1 is not None:
+        dx_CV.scatter_add_(-1, targets.labels_N[:, None], gradient.label_C1)

@@ -1,0 +1,106 @@
+"""The two row kernels of the loss: the tail's log-sum-exp, and the gradient in place. Imported only where triton is.
+
+One program reads a row in float32 blocks, whatever the inputs were. Both kernels see x, the head's product, and rebuild
+y = x, or with a softcap y = height * tanh(x), in registers; HOLE in x marks the stored ids, which are not in the tail.
+"""
+
+# V: real vocabulary
+import triton
+import triton.language as tl
+
+HOLE = -3.4028234663852886e38
+"""The most negative float32: not -inf, which tanh would turn into a plain number, and not NaN, which must stay visible."""
+
+
+@triton.jit
+def tanh_of(x):
+    """exp alone loses the digits of a small x; below a quarter the series is exact to float32."""
+    square = x * x
+    series = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0 + square * (-17.0 / 315.0 + square * (62.0 / 2835.0)))))
+    shrunk = tl.exp(-2.0 * tl.abs(x))
+    ratio = (1.0 - shrunk) / (1.0 + shrunk)
+    return tl.where(tl.abs(x) < 0.25, series, tl.where(x < 0, -ratio, ratio))
+
+
+@triton.jit
+def tail_stats_kernel(
+    x_ptr,
+    stride_x,
+    tail_ptr,
+    tail_at_1_ptr,
+    most_ptr,
+    V,
+    height,
+    temperature,
+    HAS_CAP: tl.constexpr,
+    NEEDS_AT_1: tl.constexpr,
+    HOLE: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """Per row, over the tail: log-sum-exp of y, of T * y if NEEDS_AT_1, and the largest y; -inf for a row without tail."""
+    row = tl.program_id(0)
+    x_row_ptr = x_ptr + row.to(tl.int64) * stride_x
+    # each lane keeps its own maximum and sum: one exp for each element, one combination at the end
+    most = tl.full([BLOCK_V], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_V], tl.float32)
+    total_at_1 = tl.zeros([BLOCK_V], tl.float32)
+    for start in range(0, V, BLOCK_V):
+        at = start + tl.arange(0, BLOCK_V)
+        x = tl.load(x_row_ptr + at, mask=at < V, other=HOLE).to(tl.float32)
+        y = x
+        if HAS_CAP:
+            y = height * tanh_of(x)
+        y = tl.where(x == HOLE, -float("inf"), y)
+        is_more = y > most
+        gap = tl.abs(y - most)
+        shrunk = tl.exp(-gap)
+        total = tl.where(is_more, total * shrunk + 1.0, total + shrunk)
+        if NEEDS_AT_1:
+            shrunk_at_1 = tl.exp(-gap * temperature)
+            total_at_1 = tl.where(is_more, total_at_1 * shrunk_at_1 + 1.0, total_at_1 + shrunk_at_1)
+        most = tl.where(is_more, y, most)
+    row_most = tl.max(most, 0)
+    row_total = tl.sum(total * tl.exp(most - row_most), 0)
+    # a NaN must stay one: only a sum that is exactly 0 means that the tail is empty
+    is_empty = row_total == 0.0
+    tl.store(most_ptr + row, tl.where(is_empty, -float("inf"), row_most))
+    tl.store(tail_ptr + row, tl.where(is_empty, -float("inf"), row_most + tl.log(row_total)))
+    if NEEDS_AT_1:
+        row_at_1 = tl.sum(total_at_1 * tl.exp((most - row_most) * temperature), 0)
+        tl.store(tail_at_1_ptr + row, tl.where(is_empty, -float("inf"), row_most * temperature + tl.log(row_at_1)))
+
+
+@triton.jit
+def tail_gradient_kernel(
+    x_ptr,
+    stride_x,
+    tail_ptr,
+    tail_at_1_ptr,
+    factor_ptr,
+    factor_at_1_ptr,
+    V,
+    height,
+    temperature,
+    HAS_CAP: tl.constexpr,
+    NEEDS_AT_1: tl.constexpr,
+    HOLE: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """In place: x becomes factor * softmax of the tail (+ the same at T = 1), times dy/dx; 0 at the holes."""
+    row = tl.program_id(0)
+    x_row_ptr = x_ptr + row.to(tl.int64) * stride_x
+    at = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
+    x = tl.load(x_row_ptr + at, mask=at < V, other=HOLE).to(tl.float32)
+    y = x
+    slope = 1.0
+    if HAS_CAP:
+        bent = tanh_of(x)
+        y = height * bent
+        slope = height * (1.0 - bent * bent)
+    dx = tl.load(factor_ptr + row) * tl.exp(y - tl.load(tail_ptr + row))
+    if NEEDS_AT_1:
+        dx += tl.load(factor_at_1_ptr + row) * tl.exp(y * temperature - tl.load(tail_at_1_ptr + row))
+    if HAS_CAP:
+        dx *= slope
+    is_outside = (x == HOLE) | (y == -float("inf"))
+    tl.store(x_row_ptr + at, tl.where(is_outside, 0.0, dx), mask=at < V)
