@@ -218,11 +218,9 @@ def read_config(path: str | Path) -> DistillConfig:
 
 
 def with_overrides(config: DistillConfig, pairs: dict[str, Any]) -> DistillConfig:
-    """The config with dotted keys such as 'loss.temperature' replaced; None values are left as they are."""
+    """The config with dotted keys such as 'loss.temperature' replaced. Raises ConfigError."""
     values = config.model_dump()
     for dotted, value in pairs.items():
-        if value is None:
-            continue
         *sections, key = dotted.split(".")
         place = values
         for section in sections:
@@ -231,6 +229,12 @@ def with_overrides(config: DistillConfig, pairs: dict[str, Any]) -> DistillConfi
             place = place[section]
         place[key] = value
     return from_dict(values)
+
+
+def hard_label_twin(config: DistillConfig) -> DistillConfig:
+    """The equal-budget comparison: same student, steps and data, learning from the text's own next tokens only."""
+    name = f"{config.train.name}-hard-labels" if config.train.name else None
+    return config.changed(loss=config.loss.changed(kl_weight=0.0, ce_weight=1.0), train=config.train.changed(name=name))
 
 
 def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:

@@ -1,7 +1,6 @@
 """Judging: the student beside the teacher, its untrained self, and its twin that learned from hard labels only."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,12 @@ from .cache import Cache, open_cache
 from .device import pick_device
 from .errors import RunError
 from .heads import probe_head
+from .judgement import Row, Scores, bits_per_byte, quality, table, verdict
 from .paths import publish
 from .progress import Progress
 from .runs import Run, open_run
-from .scoring import Scores, bootstrap_interval, score
+from .scoring import score
 from .trainer import load_student
-from .units import show_count, show_disk
-
-Row = dict[str, Any]
 
 
 def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
@@ -98,7 +95,7 @@ def teacher_row(cache: Cache) -> Row:
     num_bytes = sum(entry.num_text_bytes for entry in cache.manifest.entries_of("heldout"))
     return {
         "who": "teacher",
-        **quality(nll=nll, bits_per_byte=_bits(nll * positions, num_bytes), kl=0.0, agreement=1.0),
+        **quality(nll=nll, bits_per_byte=bits_per_byte(nll * positions, num_bytes), kl=0.0, agreement=1.0),
         "num_parameters": teacher.num_parameters,
         "disk_bytes": teacher.disk_bytes,
         "tokens_per_s": teacher.generated_tokens_per_s,
@@ -141,35 +138,9 @@ def judge(trained: Run, cache: Cache, progress: Progress) -> tuple[Row, Scores]:
     return row, scores
 
 
-def quality(*, nll: float, bits_per_byte: float, kl: float, agreement: float) -> Row:
-    return {"bits_per_byte": bits_per_byte, "perplexity": math.exp(nll), "kl_to_teacher": kl, "top1_agreement": agreement}
-
-
 def disk_bytes(folder: Path) -> int:
     """Bytes of the weights."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def verdict(student: Scores, baseline: Scores | None) -> str:
-    """In words: does the student beat its equal-budget hard-label twin? Both measures must agree beyond the spread over windows."""
-    if baseline is None:
-        return (
-            f"The student is {student.kl_to_teacher:.3f} nats per token from the teacher "
-            f"and needs {student.bits_per_byte:.3f} bits per byte. "
-            "Train the hard-label twin too to learn whether distilling helped."
-        )
-    kl = bootstrap_interval(baseline.kl_W - student.kl_W, student.tokens_W)
-    bits = bootstrap_interval((baseline.nll_W - student.nll_W) / math.log(2), student.bytes_W)
-    better = [low > 0 for _, low, _ in (kl, bits)]
-    worse = [high < 0 for _, _, high in (kl, bits)]
-    word = "BEATS" if all(better) else "is WORSE than" if all(worse) else "shows NO CLEAR DIFFERENCE to"
-    return (
-        f"The distilled student {word} its equal-budget hard-label twin on held-out text. "
-        f"KL to the teacher: {student.kl_to_teacher:.3f} against {baseline.kl_to_teacher:.3f} nats per token "
-        f"(gain {kl[0]:.3f}, 95 % interval {kl[1]:.3f} to {kl[2]:.3f}). "
-        f"Bits per byte: {student.bits_per_byte:.3f} against {baseline.bits_per_byte:.3f} "
-        f"(gain {bits[0]:.3f}, {bits[1]:.3f} to {bits[2]:.3f})."
-    )
 
 
 def notes(cache: Cache, judged: Run, baseline: Run | None) -> list[str]:
@@ -185,20 +156,3 @@ def notes(cache: Cache, judged: Run, baseline: Run | None) -> list[str]:
     if baseline:
         lines.append("One seed each: the intervals are over windows, not over training runs.")
     return lines
-
-
-def table(rows: list[Row]) -> str:
-    """The rows as plain text, one line each."""
-    head = f"{'':<18} {'bits/byte':>9} {'KL':>7} {'agreement':>9} {'perplexity':>10} {'parameters':>10} {'on disk':>8} {'tokens/s':>8}"
-    return "\n".join([head, *(_line(row) for row in rows)])
-
-
-def _line(row: Row) -> str:
-    size = f"{show_count(row['num_parameters']):>10} {show_disk(row['disk_bytes']):>8}" if "num_parameters" in row else f"{'':>19}"
-    speed = f"{row['tokens_per_s']:>8.0f}" if row.get("tokens_per_s") else ""
-    measured = f"{row['bits_per_byte']:>9.3f} {row['kl_to_teacher']:>7.3f} {row['top1_agreement']:>9.3f} {row['perplexity']:>10.3g}"
-    return f"{row['who']:<18} {measured} {size} {speed}".rstrip()
-
-
-def _bits(nll_sum: float, num_bytes: int) -> float:
-    return nll_sum / math.log(2) / num_bytes

@@ -57,8 +57,8 @@ def submit_evaluation(run_id: str, baseline_id: str | None = None) -> Run:
     return run
 
 
-def resume(run: Run) -> None:
-    """Go on with a run that failed or was stopped, from its last checkpoint. Raises RunError for one that is active or done."""
+def requeue(run: Run) -> None:
+    """Make a failed or stopped run ready to go on from where it was. Raises RunError for one that is active or done."""
     status = run.status()
     if status.is_active:
         raise RunError(f"run {run.id} is {status.state}: nothing to resume.")
@@ -66,6 +66,11 @@ def resume(run: Run) -> None:
         raise RunError(f"run {run.id} is done: nothing to resume. Start a new one with more train.max_steps.")
     run.clear_stop()
     run.update(state="queued", pid=None, process_start_s=None, created_s=time.time(), error=None, ended_s=None, phase="waiting to start")
+
+
+def resume(run: Run) -> None:
+    """Go on with a failed or stopped run in a process of its own; returns at once. Raises RunError as `requeue` does."""
+    requeue(run)
     start(run)
 
 
@@ -115,7 +120,9 @@ def device_held(run: Run) -> Iterator[bool]:
                 break
             except Timeout:
                 pass
-        run.update(phase=f"waiting for {device}: {len(ahead)} ahead" if ahead else f"waiting for {device}")
+        words = f"waiting for {device}: {len(ahead)} ahead" if ahead else f"waiting for {device}"
+        if run.stored_status().phase != words:
+            run.update(phase=words)
         time.sleep(POLL_S)
     try:
         yield True

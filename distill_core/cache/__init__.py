@@ -13,7 +13,7 @@ from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
 from .shards import ShardColumns
 from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at
-from .writer import CacheWriter
+from .writer import CacheWriter, delete_cache
 
 __all__ = [
     "ANCHORS",
@@ -26,6 +26,7 @@ __all__ = [
     "ShardEntry",
     "ShardPlan",
     "bucket_logprobs",
+    "delete_cache",
     "kept_mass",
     "list_caches",
     "open_cache",

@@ -13,7 +13,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ..errors import CacheError
-from ..paths import publish
+from ..paths import caches_dir, checked_name, publish
 from ..units import show_disk
 from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, read_record
 from .shards import ShardColumns, file_sha256, parquet_bytes, write_durably
@@ -162,3 +162,21 @@ def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int) 
         sum_gold_logprob=float(columns.gold_logprob_nP[targets].sum(dtype=np.float64)),
         sum_entropy=float(columns.teacher_entropy_nP[targets].sum(dtype=np.float64)),
     )
+
+
+def delete_cache(name: str) -> int:
+    """Delete a cache, finished or not; returns the bytes that come back. Raises CacheError while it is written, or when there is none."""
+    folder = caches_dir() / checked_name(name, "cache")
+    if not folder.is_dir():
+        raise CacheError(f"no cache '{name}' in {caches_dir()}. See them: python -m distill_core cache list")
+    lock = FileLock(folder / "writer.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise CacheError(f"cache {name} is being written. Stop that capture first: python -m distill_core runs list") from None
+    num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    try:
+        shutil.rmtree(folder)
+    finally:
+        lock.release()
+    return num_bytes

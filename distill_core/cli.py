@@ -1,0 +1,138 @@
+"""The command line: one command per step of the walk. Errors are one plain message and exit code 2; --debug shows the traceback."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from . import commands
+from .config import DistillConfig
+from .errors import DistillError, did_you_mean
+
+DESCRIPTION = """Distil a large language model into a small one on the hardware you have.
+
+The teacher reads the text once (capture); its top next-token probabilities go into a cache on disk; the student learns from the cache
+(train) without the teacher in memory; then it is judged on text it never saw (evaluate) and taken home (export).
+Start with: python -m distill_core demo
+"""
+EPILOG = "Every setting has one name, SECTION.OPTION, in config files, in the app and here. Work is kept in ~/distill, or in $DISTILL_HOME."
+
+Handler = Callable[[argparse.Namespace], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with whole option names only, a wider help, and a near miss named."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
+
+    def error(self, message: str) -> NoReturn:
+        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")] if "unrecognized" in message else []
+        hint = did_you_mean(unknown[0], self.known_options()) if unknown else ""
+        self.exit(2, f"error: {message}.{hint if 'Did' in hint else ''} See: {self.prog} --help\n")
+
+    def known_options(self) -> list[str]:
+        """Its own options and those of its subcommands."""
+        names = [name for action in self._actions for name in action.option_strings]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                names += [name for parser in action.choices.values() for name in parser.known_options()]
+        return names
+
+
+def build_parser() -> Parser:
+    parser = Parser(prog="distill", description=DESCRIPTION, epilog=EPILOG)
+    commands_of = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+
+    demo = _command(commands_of, "demo", "the whole path on the built-in teacher, in a few minutes, without network", commands.demo)
+    demo.add_argument("--print-config", action="store_true", help="print the config that would be used, and end")
+    _settings(demo, "teacher", "text", "capture", "student", "loss", "train")
+
+    data = _command(commands_of, "data", "look at the text as it will be fed: windows, tokens, which of them are learned", commands.data)
+    data.add_argument("what", choices=["preview", "info"], help="preview: the first tokens with their loss mask; info: counts")
+    data.add_argument("--json", action="store_true", help="for programs")
+    _settings(data, "teacher", "text")
+
+    capture = _command(commands_of, "capture", "let the teacher read the text once, and keep what it thinks in a cache", commands.capture)
+    capture.add_argument("--resume", metavar="CACHE", help="go on with an unfinished or damaged cache, with the settings kept in it")
+    capture.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
+    _settings(capture, "teacher", "text", "capture")
+
+    cache = _command(commands_of, "cache", "list caches, look into one, check every byte of it, delete it", commands.cache)
+    cache.add_argument("what", choices=["list", "info", "verify", "delete"])
+    cache.add_argument("name", nargs="?", help="the cache (all commands but list)")
+
+    train = _command(commands_of, "train", "train a student against a cache", commands.train)
+    train.add_argument("--cache", metavar="NAME", help="the cache to learn from")
+    train.add_argument("--resume", metavar="RUN", help="go on with a stopped or failed run from its last checkpoint")
+    train.add_argument("--twin", action="store_true", help="train the equal-budget hard-label twin too, for an honest comparison")
+    train.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
+    _settings(train, "student", "loss", "train")
+
+    evaluate = _command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
+    evaluate.add_argument("run", help="the training run to judge")
+    evaluate.add_argument("--baseline", metavar="RUN", help="its hard-label twin (train --twin makes one)")
+
+    plan = _command(commands_of, "plan", "facts about teacher and student, and memory before it is spent", commands.plan)
+    plan.add_argument("--json", action="store_true", help="for programs")
+    _settings(plan, "teacher", "text", "capture", "student", "loss", "train")
+
+    bench = _command(commands_of, "bench", "measure this machine: the loss against the bare matrix products", commands.bench)
+    bench.add_argument("what", choices=["loss"])
+    bench.add_argument("--full", action="store_true", help="real vocabularies: minutes instead of a minute, several GiB")
+    bench.add_argument("--json", action="store_true", help="for programs")
+
+    runs = _command(commands_of, "runs", "list runs, show one, stop it, resume it, delete it", commands.runs)
+    runs.add_argument(
+        "what", choices=["list", "show", "stop", "resume", "delete", "work"], help="work: carry out a queued run in this process"
+    )
+    runs.add_argument("run", nargs="?", help="the run (all commands but list)")
+
+    export = _command(commands_of, "export", "write a student as a safetensors folder that plain from_pretrained loads", commands.export)
+    export.add_argument("run", help="the training run")
+    export.add_argument("--to", required=True, metavar="FOLDER", help="a new folder")
+    export.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="type of the weights (float32)")
+    return parser
+
+
+def _command(place: Any, name: str, words: str, handler: Handler) -> Parser:
+    parser: Parser = place.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.", epilog=EPILOG)
+    parser.set_defaults(handler=handler, parser=parser)
+    return parser
+
+
+def _settings(parser: Parser, *sections: str) -> None:
+    """One option per field of these sections of the config, with its own docstring as help, plus --config and --device."""
+    parser.add_argument("--config", metavar="FILE", help="a config file (.json); options given here win over it")
+    parser.add_argument("--device", dest="set:device", default=argparse.SUPPRESS, help=DistillConfig.model_fields["device"].description)
+    for section in sections:
+        model = DistillConfig.model_fields[section].annotation
+        group = parser.add_argument_group(section)
+        for name, field in model.model_fields.items():  # type: ignore[union-attr]
+            words = f"{field.description} (default: {field.default})".replace("%", "%%")
+            group.add_argument(f"--{section}.{name}", dest=f"set:{section}.{name}", metavar="…", default=argparse.SUPPRESS, help=words)
+
+
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Parse and carry out; returns the exit code: 0 done, 2 an error that was explained, 130 interrupted."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("distill_core").setLevel(logging.INFO)
+    options = build_parser().parse_args(arguments)
+    try:
+        options.handler(options)
+    except DistillError as error:
+        if getattr(options, "debug", False):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

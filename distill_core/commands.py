@@ -1,0 +1,239 @@
+"""What each command does: read its settings, call one step, print what a person wants to know. Steps are imported when called."""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from . import jobs
+from . import runs as run_folders
+from .cache import delete_cache, list_caches, open_cache
+from .config import DistillConfig, hard_label_twin, read_config, with_overrides
+from .errors import ConfigError, RunError
+from .judgement import table
+from .paths import caches_dir, checked_name, home
+from .runs import Run
+from .units import show_count, show_disk, show_time
+
+Options = argparse.Namespace
+
+
+def settings(options: Options, *, base: DistillConfig | None = None) -> DistillConfig:
+    """The config of --config (or the base, or the defaults) with the options given on the command line. Raises ConfigError."""
+    config = read_config(options.config) if options.config else base or DistillConfig()
+    given = {name.removeprefix("set:"): _value(text) for name, text in vars(options).items() if name.startswith("set:")}
+    return with_overrides(config, given)
+
+
+def _value(text: str) -> Any:
+    """Lists and null as JSON; all else stays text, which the config turns into the right type."""
+    return json.loads(text) if text.startswith("[") or text == "null" else text
+
+
+def demo(options: Options) -> None:
+    config = settings(options)
+    if options.print_config:
+        print(config.to_json(), end="")
+        return
+    started = time.monotonic()
+    print(f"1/4  capture: the teacher {config.teacher.model} reads {config.text.num_windows} windows", flush=True)
+    cache = _carry_out(run_folders.create_run("capture", config, label="demo", device=jobs.device_key(config.device)))["cache"]
+    print("2/4  train the student on the teacher's distributions", flush=True)
+    student = _train(config, cache)
+    print("3/4  train its twin on hard labels only, same budget", flush=True)
+    twin = _train(hard_label_twin(config), cache)
+    print("4/4  judge both on text they never saw", flush=True)
+    run = run_folders.create_run("evaluate", config, inputs={"run": student.id, "baseline": twin.id}, device=jobs.device_key(config.device))
+    _carry_out(run)
+    _print_evaluation(run)
+    print(f"\nAll of it took {show_time(time.monotonic() - started)}. Work is in {home()}.")
+    print(f"Take the student home:  python -m distill_core export {student.id} --to my-student")
+    print("See it all in the app:  marimo run apps/distill.py")
+
+
+def _train(config: DistillConfig, cache: str) -> Run:
+    label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
+    device = jobs.device_key(config.device)
+    run = run_folders.create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device)
+    _carry_out(run)
+    return run
+
+
+def _carry_out(run: Run) -> dict[str, Any]:
+    """Work on the run here, with progress on the terminal; returns its result. Raises RunError if it was stopped."""
+    from .worker import execute
+
+    status = execute(run)
+    if status.state == "stopped":
+        raise RunError(f"run {run.id} was stopped. Go on with it: python -m distill_core runs resume {run.id}")
+    return status.result
+
+
+def data(options: Options) -> None:
+    from . import corpus, models
+
+    config = settings(options)
+    tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
+    if options.what == "preview":
+        table = corpus.preview(config.text, tokenizer)
+        print(table.write_json() if options.json else corpus.show_preview(table))
+        return
+    text = corpus.build_windows(config.text, tokenizer)
+    facts = {
+        "documents": text.num_documents,
+        "duplicates left out": text.num_duplicates,
+        "windows to train on": len(text.train),
+        "windows held out": len(text.heldout),
+        "share of trained tokens": round(text.share_trained, 4),
+        "notes": list(text.notes),
+    }
+    print(json.dumps(facts) if options.json else "\n".join(f"{name}: {value}" for name, value in facts.items()))
+
+
+def capture(options: Options) -> None:
+    base = None
+    if options.resume:
+        folder = caches_dir() / checked_name(options.resume, "cache")
+        if not (folder / "config.json").exists():
+            open_cache(options.resume)  # says what is missing
+        base = read_config(folder / "config.json")
+        base = base.changed(capture=base.capture.changed(name=options.resume))
+    config = settings(options, base=base)
+    if options.background:
+        run = jobs.submit_capture(config)
+        print(f"run {run.id} is queued. Follow it: python -m distill_core runs show {run.id}")
+        return
+    run = run_folders.create_run("capture", config, label=f"capture {config.teacher.model}", device=jobs.device_key(config.device))
+    name = _carry_out(run)["cache"]
+    _print_cache(name)
+    print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
+
+
+def cache(options: Options) -> None:
+    if options.what == "list":
+        for found in list_caches():
+            manifest = found.manifest
+            print(f"{found.name}  {manifest.num_positions('train'):,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
+        return
+    if not options.name:
+        raise ConfigError(f"cache {options.what} needs the name of a cache. See them: python -m distill_core cache list")
+    if options.what == "delete":
+        print(f"{show_disk(delete_cache(options.name))} came back")
+    elif options.what == "verify":
+        opened = open_cache(options.name)
+        opened.verify()
+        print(f"cache {opened.name}: {len(opened.manifest.entries)} shards, {show_disk(opened.manifest.num_bytes)}, every byte as written")
+    else:
+        _print_cache(options.name)
+
+
+def _print_cache(name: str) -> None:
+    opened = open_cache(name)
+    manifest, plan_ = opened.manifest, opened.plan
+    positions = manifest.num_positions("train") + manifest.num_positions("heldout")
+    print(f"cache {opened.name} in {opened.folder}")
+    print(
+        f"  teacher     {manifest.teacher.model}: {manifest.teacher.architecture}, {show_count(manifest.teacher.num_parameters)} parameters"
+    )
+    print(f"  text        {manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out")
+    print(f"  stored      top {plan_.top_k} of {plan_.vocab_size:,} at {positions:,} positions: {show_disk(manifest.num_bytes)}", end="")
+    print(f", {manifest.num_bytes / max(1, positions):.0f} bytes per position")
+    masses = ", ".join(f"{float(opened.kept_mass(T).mean()):.3f} at T = {T:g}" for T in (1.0, 1.5, 2.0, 4.0))
+    print(f"  kept mass   {masses}")
+    print(f"  teacher NLL {-manifest.mean('gold_logprob', 'heldout'):.4f} nats per held-out token")
+    print(f"  sha256      {manifest.sha256()}")
+
+
+def train(options: Options) -> None:
+    if options.resume:
+        _resume(options.resume, here=not options.background)
+        return
+    if not options.cache:
+        names = [found.name for found in list_caches()]
+        known = f"You have: {', '.join(names)}." if names else "There is none yet; make one: python -m distill_core capture"
+        raise ConfigError(f"train needs --cache NAME. {known}")
+    base = DistillConfig(**open_cache(options.cache).manifest.config)
+    config = settings(options, base=base)
+    todo = [config, hard_label_twin(config)] if options.twin else [config]
+    if options.background:
+        for each in todo:
+            print(f"run {jobs.submit_training(each, options.cache).id} is queued")
+        return
+    done = [_train(each, options.cache).id for each in todo]
+    print(f"\nJudge it: python -m distill_core evaluate {done[0]}" + (f" --baseline {done[1]}" if options.twin else ""))
+
+
+def _resume(run_id: str, *, here: bool) -> None:
+    run = run_folders.open_run(run_id)
+    jobs.requeue(run)
+    if here:
+        _carry_out(run)
+    else:
+        jobs.start(run)
+        print(f"run {run.id} goes on. Follow it: python -m distill_core runs show {run.id}")
+
+
+def evaluate(options: Options) -> None:
+    judged = run_folders.open_run(options.run)
+    inputs = {"run": judged.id} | ({"baseline": run_folders.open_run(options.baseline).id} if options.baseline else {})
+    config = judged.config()
+    run = run_folders.create_run("evaluate", config, inputs=inputs, label=f"judge {judged.id}", device=jobs.device_key(config.device))
+    _carry_out(run)
+    _print_evaluation(run)
+
+
+def _print_evaluation(run: Run) -> None:
+    result = json.loads(run.evaluation_path.read_text(encoding="utf-8"))
+    print("\n" + table(result["rows"]) + "\n\n" + result["verdict"] + "\n")
+    print("\n".join(f"* {note}" for note in result["notes"]))
+
+
+def plan(options: Options) -> None:
+    from . import memory
+
+    config = settings(options)
+    report = memory.report(config)
+    print(json.dumps(report.to_dict()) if options.json else report.to_text())
+
+
+def bench(options: Options) -> None:
+    from . import bench as benchmarks
+
+    rows = benchmarks.bench_loss(full=options.full, say=lambda words: print(words, file=sys.stderr, flush=True))
+    print(json.dumps(rows) if options.json else benchmarks.table(rows))
+
+
+def runs(options: Options) -> None:
+    if options.what == "list":
+        for run in run_folders.list_runs():
+            status = run.status()
+            print(f"{run.id:<40} {status.kind:<9} {status.state:<8} {status.label}")
+        return
+    if not options.run:
+        raise ConfigError(f"runs {options.what} needs a run. See them: python -m distill_core runs list")
+    run = run_folders.open_run(options.run)
+    if options.what == "show":
+        _show_run(run)
+    elif options.what == "stop":
+        run.request_stop()
+        print(f"run {run.id} will finish its step, save and end")
+    elif options.what == "resume":
+        _resume(run.id, here=True)
+    elif options.what == "delete":
+        print(f"{show_disk(run_folders.delete_run(run.id))} came back")
+    else:
+        from .worker import execute
+
+        execute(run)
+
+
+def _show_run(run: Run) -> None:
+    status = run.status()
+    print(f"run {run.id}: {status.kind}, {status.state}; {status.phase}")
+    if status.total:
+        left = f", {show_time(status.time_left_s)} left" if status.time_left_s is not None else ""
+        print(f"  {status.done:,} of {status.total:,} {status.unit}{left}")
+    if status.error:
+        print(f"  {status.error}")
+    print("\n".join(f"  | {line}" for line in run.log_tail(10)))
