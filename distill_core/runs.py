@@ -141,7 +141,7 @@ class Run:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 64_000))
             text = file.read().decode("utf-8", errors="replace")
-        lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+        lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
         return [line for line in lines if line][-num_lines:]
 
     def request_stop(self) -> None:
