@@ -50,21 +50,21 @@ def documents(text: TextConfig) -> Iterator[Document]:
 
 
 # ---------------------------------------------------------------- built-in stories
-def stories_module() -> ModuleType:
-    """data/stories.py, which stands outside the package because it also runs alone."""
-    name = "distill_stories"
+def storytelling() -> ModuleType:
+    """The package data/storytelling, which stands outside this one because `python data/stories.py` runs alone."""
+    name = "distill_storytelling"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, paths.data_dir() / "stories.py")
+        folder = paths.data_dir() / "storytelling"
+        spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
         assert spec is not None
         assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[name] = module
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # before it runs, so that it can import its own parts
+        spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
 
 
 def _stories(seed: int) -> Iterator[Document]:
-    story = stories_module().story
+    story = storytelling().story
     return (Document(text=story(f"text-{seed}-{number}").text) for number in itertools.count())
 
 
