@@ -12,7 +12,6 @@ import json
 import platform
 import re
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from .config import DistillConfig
 from .device import MemoryMeter, pick_device
 from .errors import CacheError
 from .heads import Head, check_documents_kept_apart, head_inputs, probe_head, read_head
+from .model_facts import dtype_in_memory
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
 from .sparse import SparseRows, sparse_rows, widened
@@ -52,7 +52,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     progress.phase("taking the teacher's fingerprint")
     device = pick_device(config.device)
     facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
-    dtype = config.teacher.dtype or ("float32" if device.type == "cpu" else facts.dtype_on_disk)
+    dtype = dtype_in_memory(facts, config.teacher.dtype, str(device))
     plan = make_plan(
         config, windows, tokenizer, weights=models.weights_fingerprint(config.teacher.model, config.teacher.revision), dtype=dtype
     )
@@ -83,7 +83,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     return open_cache(str(folder))
 
 
-def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *, weights: dict[str, str], dtype: str) -> Plan:
+def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *, weights: dict[str, Any], dtype: str) -> Plan:
     """The frozen plan: which windows go into which shard, and all that decides what the teacher says."""
     vocabulary = models.vocabulary(tokenizer)
     vocab_size = max(vocabulary.values()) + 1
@@ -91,7 +91,8 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
     fields = {
         "teacher.model": config.teacher.model,
         "teacher.dtype": dtype,
-        **{f"teacher.{name}": str(value) for name, value in weights.items()},
+        "teacher.commit": str(weights["commit"]),
+        **{f"teacher.{name}.sha256": sha256 for name, sha256 in weights["files"].items()},
         "tokenizer.vocabulary_sha256": _sha256(json.dumps(sorted(vocabulary.items(), key=lambda item: item[1]))),
         "tokenizer.chat_template_sha256": _sha256(json.dumps(template, sort_keys=True)),
         "text.source": config.text.source,
@@ -245,7 +246,8 @@ def _last_words(
 
 
 def _text_record(text: Any) -> dict[str, Any]:
-    return {name: value for name, value in asdict(text).items() if name not in ("train", "heldout")}
+    names = ("num_documents", "heldout_documents", "num_duplicates", "share_trained", "notes")
+    return {name: getattr(text, name) for name in names}
 
 
 def _versions() -> dict[str, str]:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from . import jobs
@@ -237,3 +238,10 @@ def _show_run(run: Run) -> None:
     if status.error:
         print(f"  {status.error}")
     print("\n".join(f"  | {line}" for line in run.log_tail(10)))
+
+
+def export(options: Options) -> None:
+    from .export import export_model
+
+    folder = export_model(run_folders.open_run(options.run), Path(options.to), dtype=options.dtype)
+    print(f"{folder} holds the student. Load it anywhere: AutoModelForCausalLM.from_pretrained({str(folder)!r})")

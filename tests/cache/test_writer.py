@@ -1,0 +1,167 @@
+"""Writing: killed, damaged, full, contested; each is named, and nothing is lost."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from made import columns, make, plan, truth
+
+from distill_core.cache import CacheWriter, delete_cache, open_cache
+from distill_core.errors import CacheError
+from distill_core.paths import caches_dir
+
+HERE = Path(__file__).parent
+
+
+def checksums(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((folder / "shards").iterdir())}
+
+
+def in_child(code):
+    return subprocess.Popen(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r})\n{code}"], stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_resume_writes_only_what_is_missing_and_gives_the_same_bytes():
+    make("whole")
+    make("cut", only=3)
+    before = {path: path.stat().st_mtime_ns for path in (caches_dir() / "cut" / "shards").iterdir()}
+    make("cut")
+    assert checksums(caches_dir() / "cut") == checksums(caches_dir() / "whole")
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
+    assert open_cache("cut").manifest.sha256() == open_cache("whole").manifest.sha256()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_killed_at_any_moment_then_resumed():
+    """SIGKILL at ten random moments of the writing; each time the next process goes on; the end is byte for byte the same."""
+    make("whole", 64)
+    dice = random.Random(7)
+    for _ in range(10):
+        child = in_child("from made import make\nprint('ready', file=sys.stderr, flush=True)\nmake('killed', 64)")
+        child.stderr.readline()
+        time.sleep(dice.uniform(0, 0.12))
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    make("killed", 64)
+    open_cache("killed").verify()
+    assert checksums(caches_dir() / "killed") == checksums(caches_dir() / "whole")
+    assert not list((caches_dir() / "killed").glob("**/*.partial"))
+
+
+def test_one_flipped_byte_anywhere_is_found_and_the_shard_is_named():
+    make()
+    path = caches_dir() / "made" / "shards" / "train-00002.parquet"
+    good = path.read_bytes()
+    dice = random.Random(0)
+    for _ in range(40):
+        place = dice.randrange(len(good))
+        path.write_bytes(good[:place] + bytes([good[place] ^ (1 << dice.randrange(8))]) + good[place + 1 :])
+        with pytest.raises(CacheError, match="shard train-00002 is damaged.*capture --resume made"):
+            open_cache("made").verify()
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"), [(lambda p: p.unlink(), "train-00001 is missing"), (lambda p: p.write_bytes(b"PAR1"), "train-00001 has 4 bytes")]
+)
+def test_deleted_and_cut_shards_are_named_on_opening_and_mended_by_a_new_capture(harm, words):
+    make("whole")
+    make()
+    harm(caches_dir() / "made" / "shards" / "train-00001.parquet")
+    with pytest.raises(CacheError, match=words):
+        open_cache("made")
+    make()
+    open_cache("made").verify()
+    assert checksums(caches_dir() / "made") == checksums(caches_dir() / "whole")
+
+
+def test_a_file_nobody_vouches_for_goes_to_quarantine():
+    make(only=1)
+    stray = caches_dir() / "made" / "shards" / "train-00001.parquet"
+    stray.write_bytes(b"from an older life")
+    make()
+    kept = list((caches_dir() / "made" / "quarantine").iterdir())
+    assert [path.read_bytes() for path in kept] == [b"from an older life"]
+    open_cache("made").verify()
+
+
+def test_another_teacher_in_the_same_folder_is_refused_by_field():
+    make(only=1)
+    with pytest.raises(CacheError) as error:
+        make(**{"teacher.model": "other"})
+    assert "teacher.model: made there, other now" in str(error.value)
+    assert "text.windows" not in str(error.value)
+
+
+def test_two_writers():
+    planned = plan(24)
+    with CacheWriter(caches_dir() / "made", planned):
+        child = in_child("from made import make\nmake()")
+        _, errors = child.communicate(timeout=30)
+    assert f"process {os.getpid()} on" in errors
+    assert "is writing it" in errors
+    make()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_FSIZE")
+def test_a_disk_that_refuses_keeps_what_was_finished():
+    """The third shard meets a disk that takes no more; the message says what to do; afterwards the capture goes on."""
+    code = (
+        "import resource, signal\nfrom made import *\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "known, planned = truth(24), plan(24)\n"
+        "with CacheWriter(caches_dir() / 'made', planned) as writer:\n"
+        "    for i, shard in enumerate(writer.missing()):\n"
+        "        if i == 2: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "        writer.write(shard, columns(known, shard))\n"
+    )
+    child = in_child(code)
+    _, errors = child.communicate(timeout=60)
+    assert "CacheError: cache made: cannot write" in errors
+    assert "goes on where it was" in errors
+    assert sorted(path.name for path in (caches_dir() / "made" / "shards").iterdir()) == ["train-00000.parquet", "train-00001.parquet"]
+    make("whole")
+    make()
+    assert checksums(caches_dir() / "made") == checksums(caches_dir() / "whole")
+
+
+def test_disk_space_is_asked_for_before():
+    with CacheWriter(caches_dir() / "made", plan(24)) as writer:
+        with pytest.raises(CacheError, match="needs 1e\\+06 TB|needs 1000000 TB"):
+            writer.check_space(1e18)
+
+
+def test_a_folder_that_cannot_be_written(distill_home):
+    distill_home.mkdir()
+    (distill_home / "caches").write_text("a file where a folder should be")
+    with pytest.raises(CacheError, match="cannot write in"):
+        make()
+
+
+def test_finish_refuses_a_gap():
+    known, planned = truth(24), plan(24)
+    with CacheWriter(caches_dir() / "made", planned) as writer:
+        writer.write(planned.shards[0], columns(known, planned.shards[0]))
+        with pytest.raises(CacheError, match="4 of 5 shards are missing, first train-00001"):
+            writer.finish(teacher=None, config={}, text={}, versions={})
+
+
+def test_delete_gives_the_bytes_back():
+    make()
+    assert delete_cache("made") > 1000
+    assert not (caches_dir() / "made").exists()
+    with pytest.raises(CacheError, match="no cache 'made'"):
+        delete_cache("made")
+
+
+def test_damaged_manifest_is_named():
+    make()
+    (caches_dir() / "made" / "manifest.json").write_text('{"format": 1}')
+    with pytest.raises(CacheError, match="manifest.json is damaged or of another format"):
+        open_cache("made")
