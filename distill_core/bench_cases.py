@@ -1,0 +1,170 @@
+"""What the benchmark measures: inputs, implementations beside what one would otherwise write, and their error against float64."""
+
+# N: tokens   V: vocabulary   D: hidden size   K: stored teacher entries per token
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .losses import topk_kl
+
+
+class Shape(NamedTuple):
+    num_tokens: int
+    vocab_size: int
+    hidden_size: int
+
+
+CHECK_TOKENS = 48
+CHECK_CHUNK_TOKENS = 20
+"""The error check's own size: several chunks, the last one short, small enough for a float64 head."""
+TOLERANCE = 1e-6
+"""How much further from float64 than dense float32 code, relative, is still right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Inputs of one call."""
+
+    hidden_ND: Tensor
+    lm_head_VD: Tensor
+    ids_NK: Tensor
+    logprobs_NK: Tensor
+    tail_N: Tensor
+    labels_N: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One row of the table."""
+
+    name: str
+    tail: str
+    run: Callable[[Case, int | None], Tensor]
+    """(case, chunk_tokens) -> loss, with a graph."""
+    ce_weight: float = 0.0
+    share_ignored: float = 0.0
+    is_head_frozen: bool = False
+
+
+def candidates() -> tuple[Candidate, ...]:
+    """Ours, then what one would otherwise write. Triton is for GPUs: its interpreter's time would say nothing."""
+
+    def ours(impl: str, tail: str, ce_weight: float = 0.0) -> Callable[[Case, int | None], Tensor]:
+        return lambda case, chunk_tokens: door(case, impl=impl, tail=tail, ce_weight=ce_weight, chunk_tokens=chunk_tokens)
+
+    return (
+        Candidate(name="chunked", tail="bucket", run=ours("chunked", "bucket")),
+        Candidate(name="chunked", tail="renormalize", run=ours("chunked", "renormalize")),
+        Candidate(name="chunked + cross-entropy", tail="bucket", run=ours("chunked", "bucket", 0.5), ce_weight=0.5),
+        Candidate(name="chunked, half ignored", tail="bucket", run=ours("chunked", "bucket"), share_ignored=0.5),
+        Candidate(name="chunked, frozen head", tail="bucket", run=ours("chunked", "bucket"), is_head_frozen=True),
+        Candidate(name="reference", tail="bucket", run=ours("reference", "bucket")),
+        Candidate(name="sparse autograd", tail="renormalize", run=sparse_autograd),
+        Candidate(name="dense kl_div", tail="renormalize", run=dense_kl_div),
+    )
+
+
+def door(case: Case, *, impl: str, tail: str, ce_weight: float, chunk_tokens: int | None) -> Tensor:
+    return topk_kl(
+        case.hidden_ND,
+        case.lm_head_VD,
+        case.ids_NK,
+        case.logprobs_NK,
+        teacher_tail_N=case.tail_N,
+        labels_N=case.labels_N,
+        ce_weight=ce_weight,
+        tail=tail,  # type: ignore[arg-type]
+        impl=impl,  # type: ignore[arg-type]
+        chunk_tokens=chunk_tokens,
+    ).loss
+
+
+def sparse_autograd(case: Case, _: int | None) -> Tensor:
+    """Full logits, log_softmax, gather: the usual top-K loss."""
+    log_p_NV = torch.log_softmax(case.hidden_ND @ case.lm_head_VD.T, dim=-1)
+    log_q_NK = torch.log_softmax(case.logprobs_NK, dim=-1)
+    return (log_q_NK.exp() * (log_q_NK - log_p_NV.gather(-1, case.ids_NK))).sum()
+
+
+def dense_kl_div(case: Case, _: int | None) -> Tensor:
+    """Full logits and a full teacher for torch's own kl_div."""
+    log_p_NV = torch.log_softmax(case.hidden_ND @ case.lm_head_VD.T, dim=-1)
+    q_NV = torch.zeros_like(log_p_NV).scatter(-1, case.ids_NK, torch.softmax(case.logprobs_NK, dim=-1))
+    return torch.nn.functional.kl_div(log_p_NV, q_NV, reduction="sum")
+
+
+def speed_case(shape: Shape, top_k: int) -> Case:
+    """Seeded inputs. Targets are made up: time does not depend on them, and a true top-K would cost a pass of its own."""
+    torch.manual_seed(0)
+    num_tokens, vocab_size, hidden_size = shape
+    stride = vocab_size // top_k
+    ids_NK = torch.randint(0, vocab_size, (num_tokens, 1)) + stride * torch.arange(top_k)
+    logprobs_NK = torch.log_softmax(2 * torch.randn(num_tokens, top_k), dim=-1).sort(dim=-1, descending=True).values - 0.1
+    return Case(
+        hidden_ND=torch.randn(num_tokens, hidden_size),
+        lm_head_VD=torch.randn(vocab_size, hidden_size).mul_(2 / hidden_size**0.5),
+        ids_NK=ids_NK % vocab_size,
+        logprobs_NK=logprobs_NK,
+        tail_N=(-torch.expm1(logprobs_NK.logsumexp(dim=-1))).log(),
+        labels_N=torch.randint(0, vocab_size, (num_tokens,)),
+    )
+
+
+def check_case(shape: Shape, top_k: int) -> Case:
+    """Seeded float64 inputs whose teacher is the student with a little noise (KL about 1e-3): what is hardest to get right."""
+    torch.manual_seed(1)
+    _, vocab_size, hidden_size = shape
+    hidden_ND = torch.randn(CHECK_TOKENS, hidden_size).double()
+    lm_head_VD = torch.randn(vocab_size, hidden_size).mul_(2 / hidden_size**0.5).double()
+    logits_NV = hidden_ND @ lm_head_VD.T
+    log_q_NV = torch.log_softmax(logits_NV.add_(0.05 * torch.randn(logits_NV.shape)), dim=-1)
+    logprobs_NK, ids_NK = log_q_NV.topk(top_k)
+    return Case(
+        hidden_ND=hidden_ND,
+        lm_head_VD=lm_head_VD,
+        ids_NK=ids_NK,
+        logprobs_NK=logprobs_NK,
+        tail_N=log_q_NV.scatter_(-1, ids_NK, -torch.inf).logsumexp(dim=-1),
+        labels_N=torch.randint(0, vocab_size, (CHECK_TOKENS,)),
+    )
+
+
+class Outcome(NamedTuple):
+    loss: Tensor
+    hidden_grad_ND: Tensor
+    head_grad_VD: Tensor | None
+
+
+def outcome(candidate: Candidate, case: Case, dtype: torch.dtype, *, chunk_tokens: int | None = None) -> Outcome:
+    """Loss and gradients of one call on the case in another type."""
+    hidden_ND = case.hidden_ND.detach().to(dtype).requires_grad_()
+    lm_head_VD = case.lm_head_VD.detach().to(dtype).requires_grad_(not candidate.is_head_frozen)
+    targets = {"logprobs_NK": case.logprobs_NK.to(dtype), "tail_N": case.tail_N.to(dtype)}
+    loss = candidate.run(
+        Case(hidden_ND=hidden_ND, lm_head_VD=lm_head_VD, ids_NK=case.ids_NK, labels_N=case.labels_N, **targets), chunk_tokens
+    )
+    loss.backward()
+    assert hidden_ND.grad is not None
+    return Outcome(loss.detach(), hidden_ND.grad, lm_head_VD.grad)
+
+
+def relative_errors(found: Outcome, truth: Outcome) -> tuple[float, ...]:
+    """Norm of the difference over norm of the truth, for the loss and each gradient."""
+    return tuple(float((a.double() - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True) if a is not None and b is not None)
+
+
+def errors(candidate: Candidate, case: Case) -> tuple[tuple[float, ...], bool]:
+    """Relative errors of loss, hidden gradient and head gradient against float64, and whether each is as good as dense code's."""
+    dense = Candidate(
+        name="dense",
+        tail=candidate.tail,
+        run=lambda at, _: door(at, impl="reference", tail=candidate.tail, ce_weight=candidate.ce_weight, chunk_tokens=None),
+        is_head_frozen=candidate.is_head_frozen,
+    )
+    truth = outcome(dense, case, torch.float64)
+    ours = relative_errors(outcome(candidate, case, torch.float32, chunk_tokens=CHECK_CHUNK_TOKENS), truth)
+    plain = relative_errors(outcome(dense, case, torch.float32), truth)
+    return ours, all(error <= allowed + TOLERANCE for error, allowed in zip(ours, plain, strict=True))
