@@ -162,7 +162,7 @@ class TrainConfig(Section):
     """Longer gradients are shortened to this; 0: never."""
     bf16: bool = False
     """Train under bfloat16 autocast; the loss stays in float32."""
-    gradient_checkpointing: bool = False
+    activation_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     eval_steps: Positive = 60
     """Steps between looks at the held-out text; the best weights seen there become the student."""

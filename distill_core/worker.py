@@ -40,6 +40,9 @@ def execute(run: Run, *, screen: TextIO | None = None) -> Status:
 
 def _step(run: Run) -> Callable[[Run, Progress], object]:
     """The step of the run's kind; only it is imported."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # of loading and writing weights; ours says what happens
     kind = run.stored_status().kind
     if kind == "capture":
         from .capture import run_capture
@@ -80,8 +83,8 @@ def out_of_memory(config: DistillConfig) -> str:
             f"train.per_device_train_batch_size {half} with train.gradient_accumulation_steps "
             f"{train.gradient_accumulation_steps * train.per_device_train_batch_size // half} (the same result)"
         )
-    if not train.gradient_checkpointing:
-        ways.append("train.gradient_checkpointing true (about a third slower)")
+    if not train.activation_checkpointing:
+        ways.append("train.activation_checkpointing true (about a third slower)")
     ways.append(f"loss.chunk_tokens {max(32, (config.loss.chunk_tokens or 256) // 2)}")
     ways.append("capture.batch_windows 1 and capture.head_chunk_tokens 64, while capturing")
     return "out of memory. Ways out: " + "; ".join(ways) + ". See what each saves: python -m distill_core plan"
