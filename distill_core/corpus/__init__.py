@@ -4,8 +4,8 @@ Pure Python, NumPy and Polars. A tokenizer is handed in by the caller; builtin_t
 """
 
 from .build import SplitText, build_windows, preview
-from .documents import Document, documents
-from .encode import EncodedDocument, Tokenizer, builtin_tokenizer, encode
+from .encoding import EncodedDocument, Tokenizer, builtin_tokenizer, encode
+from .sources import Document, documents
 from .windows import Windows, window
 
 __all__ = [

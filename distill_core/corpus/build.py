@@ -10,8 +10,8 @@ import polars as pl
 
 from ..config import TextConfig
 from ..errors import TextError
-from .documents import Document, documents
-from .encode import Tokenizer, encode, text_of
+from .encoding import Tokenizer, encode, text_of
+from .sources import Document, documents
 from .windows import Packer, Windows
 
 PREVIEW_TOKENS = 120

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import paths
 from ..errors import TextError
-from .documents import Document
+from .sources import Document
 
 MARKER = "\ue000 marker \ue000"
 """Stands in for a chat message; private-use characters, so that no message begins or ends like it."""

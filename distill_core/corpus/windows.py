@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .encode import EncodedDocument
+from .encoding import EncodedDocument
 
 OPEN_WINDOWS = 16
 """How many windows wait for a document that still fits. Stories of 68 tokens in windows of 256: 96 % filled; with one open window 85 %."""
