@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from .bench_cases import Candidate, Case, Shape, candidates, check_case, errors, speed_case
-from .device import MemoryMeter, can_reset_peak, pick_device
-from .losses import IGNORE_INDEX, default_chunk_tokens
+from ..device import MemoryMeter, can_reset_peak, pick_device
+from ..losses import IGNORE_INDEX, default_chunk_tokens
+from .cases import Candidate, Case, Shape, candidates, check_case, errors, speed_case
 
 DEFAULT_SHAPES = (Shape(512, 8192, 256), Shape(512, 32000, 256))
 """About a minute on two slow cores."""
@@ -162,6 +162,9 @@ FLOOR = "three bare matrix products"
 TABLE_HEAD = (
     f"  {'implementation':<27}{'tail':<13}{'CPU time':>10}{'/ floor':>9}{'peak':>11}{'error: loss':>13}{'d hidden':>10}{'d head':>10}"
 )
+TABLE_HEAD = (
+    f"  {'implementation':<27}{'tail':<13}{'CPU time':>10}{'/ floor':>9}{'peak':>11}{'error: loss':>13}{'d hidden':>10}{'d head':>10}"
+)
 
 
 def bench_table(rows: list[dict[str, Any]]) -> str:
@@ -173,9 +176,7 @@ def bench_table(rows: list[dict[str, Any]]) -> str:
         lines.append(
             f"{shape[0]} tokens, vocabulary {shape[1]:,}, hidden {shape[2]}, top {first['top_k']}, {first['num_threads']} thread(s)"
         )
-        lines.append(
-            f"  {'implementation':<27}{'tail':<13}{'CPU time':>10}{'/ floor':>9}{'peak':>11}{'error: loss':>13}{'d hidden':>10}{'d head':>10}"
-        )
+        lines.append(TABLE_HEAD)
         lines.extend(_table_line(row) for row in block)
         lines.append("")
     lines.append(f"{rows[0]['device']}, torch {rows[0]['torch']}. Errors are relative, against float64. Peak includes the gradients.")

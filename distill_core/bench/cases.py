@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .losses import topk_kl
+from ..losses import topk_kl
 
 
 class Shape(NamedTuple):
