@@ -25,7 +25,7 @@ class SplitText:
     train: Windows
     heldout: Windows
     num_documents: int
-    """Documents that went into either."""
+    """Documents in the windows of either."""
     heldout_documents: int
     num_duplicates: int
     """Documents dropped because the very same text came before."""
@@ -49,7 +49,7 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
     every = max(2, round(wanted / text.num_heldout_windows))
     train, heldout = (_packer(text, tokenizer, size) for size in (text.num_windows, text.num_heldout_windows))
     seen: set[bytes] = set()
-    num_read = num_blank = num_heldout = 0
+    num_read = num_blank = 0
     for document in documents(text):
         num_read += 1
         if document.is_blank:
@@ -59,7 +59,6 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
             continue
         goes_to_heldout = train.is_full or (len(seen) % every == 2 % every and not heldout.is_full)
         (heldout if goes_to_heldout else train).add(encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss))
-        num_heldout += goes_to_heldout
         if progress is not None:
             progress(train.num_started + heldout.num_started, wanted)
         if train.is_full and heldout.is_full:
@@ -67,12 +66,12 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
     split = SplitText(
         train=train.windows(),
         heldout=heldout.windows(),
-        num_documents=len(seen),
-        heldout_documents=num_heldout,
+        num_documents=train.num_documents + heldout.num_documents,
+        heldout_documents=heldout.num_documents,
         num_duplicates=num_read - num_blank - len(seen),
         notes=[],
     )
-    _refuse_empty(split, text)
+    _refuse_empty(split, text, len(seen))
     split.notes.extend(_notes(split, text, num_blank))
     return split
 
@@ -93,11 +92,11 @@ def _is_known(document: Document, seen: set[bytes]) -> bool:
     return is_known
 
 
-def _refuse_empty(split: SplitText, text: TextConfig) -> None:
+def _refuse_empty(split: SplitText, text: TextConfig, num_different: int) -> None:
     """TextError unless both sides have at least one window."""
     if len(split.train) and len(split.heldout):
         return
-    found = f"text '{text.source}': {split.num_documents:,} different documents ({split.num_duplicates:,} duplicates dropped)"
+    found = f"text '{text.source}': {num_different:,} different documents ({split.num_duplicates:,} duplicates dropped)"
     if split.train.num_left_out + split.heldout.num_left_out:
         raise TextError(
             f"{found}, but in {split.train.num_left_out + split.heldout.num_left_out:,} pieces of them no token may be learned. Chats need "

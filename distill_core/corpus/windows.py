@@ -75,6 +75,8 @@ class Packer:
     is_full: bool = field(default=False, init=False)
     """A document came for which no window had room; nothing is taken any more."""
     num_left_out: int = field(default=0, init=False)
+    num_documents: int = field(default=0, init=False)
+    """Documents of which at least a piece has found a place."""
 
     def __post_init__(self) -> None:
         # np.empty: memory is only taken by windows that are written
@@ -91,6 +93,7 @@ class Packer:
 
     def add(self, document: EncodedDocument) -> None:
         """Place a document, in pieces if it is longer than a window."""
+        has_place = False
         for piece in _pieces(document, self.window_tokens):
             # the first token of a piece has nothing before it to be predicted from
             if not piece.is_target[1:].any():
@@ -99,8 +102,10 @@ class Packer:
             row = self._row_for(len(piece))
             if row is None:
                 self.is_full = True
-                return
+                break
             self._write(row, piece)
+            has_place = True
+        self.num_documents += has_place
 
     def _row_for(self, length: int) -> int | None:
         """The oldest open window with room, else a new one, else None."""
