@@ -3,7 +3,7 @@
 Pure Python, NumPy and Polars. A tokenizer is handed in by the caller; builtin_tokenizer() needs neither torch nor transformers.
 """
 
-from .build import SplitText, build_windows, preview
+from .build import SplitText, build_windows, preview, show_preview
 from .encoding import EncodedDocument, Tokenizer, builtin_tokenizer, encode
 from .sources import Document, documents
 from .windows import Windows, window
@@ -19,5 +19,6 @@ __all__ = [
     "documents",
     "encode",
     "preview",
+    "show_preview",
     "window",
 ]

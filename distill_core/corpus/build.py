@@ -149,3 +149,13 @@ def preview(text: TextConfig, tokenizer: Tokenizer, num_documents: int = 3) -> p
     if not frames:
         raise TextError(f"text '{text.source}': no document in it. Give a file with text, or use 'builtin'.")
     return pl.concat(frames)
+
+
+def show_preview(table: pl.DataFrame) -> str:
+    """The table of preview() for a terminal: '|' between tokens, those that are not learned in (parentheses)."""
+    lines = []
+    for (number,), tokens in table.group_by("document", maintain_order=True):
+        lines.append(f"document {number + 1}: {tokens['is_target'].sum()} of the first {tokens.height} tokens are learned")
+        shown = zip(tokens["token"].to_list(), tokens["is_target"].to_list(), strict=True)
+        lines.append("|".join(token if is_target else f"({token})" for token, is_target in shown).replace("\n", "\\n") + "\n")
+    return "\n".join(lines).rstrip("\n")

@@ -39,16 +39,6 @@ class Windows:
     def num_targets(self) -> int:
         return int(self.targets_NP.sum())
 
-    def position_ids_NL(self) -> np.ndarray:  # noqa: N802, the shape belongs to the name
-        """uint32; counts from 0 in every document, by which attention keeps documents apart. Padding is one more document."""
-        position_ids_NL = np.zeros(self.input_ids_NL.shape, np.uint32)
-        for row, lengths in zip(position_ids_NL, self.doc_lens, strict=True):
-            start = 0
-            for length in [*lengths, len(row) - sum(lengths)]:
-                row[start : start + length] = np.arange(length)
-                start += length
-        return position_ids_NL
-
 
 def window(encoded: Iterable[EncodedDocument], *, window_tokens: int, packing: bool, num_windows: int, pad_id: int) -> Windows:
     """At most num_windows windows from documents in their order; reads no further than it must.

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from distill_core.config import TextConfig
-from distill_core.corpus import build_windows, builtin_tokenizer, preview
+from distill_core.corpus import build_windows, builtin_tokenizer, preview, show_preview
 from distill_core.errors import TextError
 
 
@@ -151,6 +151,14 @@ def test_the_preview_of_a_chat_shows_its_mask(tmp_path, chat_tokenizer, talk):
     assert "".join(table["token"]) == chat_tokenizer().apply_chat_template(list(talk), tokenize=False)
     learned = "".join(table.filter("is_target")["token"])
     assert learned == "Ben is in the park.<|im_end|>Good night.<|im_end|>"
+
+
+def test_the_preview_for_a_terminal(tmp_path):
+    source = write_txt(tmp_path, ["Ben ran\nMia", "Mia sang."])
+    assert show_preview(preview(TextConfig(source=source), builtin_tokenizer())) == (
+        "document 1: 5 of the first 6 tokens are learned\n(<eos>)|Ben| ran|\\n|Mia|<eos>\n\n"
+        "document 2: 4 of the first 5 tokens are learned\n(<eos>)|Mia| sang|.|<eos>"
+    )
 
 
 def test_the_preview_is_short_and_skips_blanks(tmp_path):

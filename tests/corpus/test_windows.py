@@ -31,7 +31,6 @@ def test_by_hand():  # the third document goes back to the first window, which h
     # row t speaks of token t + 1: 2, 3, not 7 (another document), 8
     assert made.targets_NP.tolist() == [[True, True, False, True], [True, True, False, False]]
     assert made.token_bytes_NL.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
-    assert made.position_ids_NL().tolist() == [[0, 1, 2, 0, 1], [0, 1, 2, 0, 1]]
     assert (made.num_tokens, made.num_targets, len(made)) == (8, 5, 2)
 
 
