@@ -14,6 +14,9 @@ from .encoding import Tokenizer, encode, text_of
 from .sources import Document, documents
 from .windows import Packer, Windows
 
+PATIENCE = 10_000
+"""Documents that bring nothing (blank, known, no token to learn) for each that does, before reading stops: a dataset may be endless."""
+
 PREVIEW_TOKENS = 120
 """Tokens shown of each document."""
 
@@ -49,13 +52,15 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
     every = max(2, round(wanted / text.num_heldout_windows))
     train, heldout = (_packer(text, tokenizer, size) for size in (text.num_windows, text.num_heldout_windows))
     seen: set[bytes] = set()
-    num_read = num_blank = 0
+    num_blank = num_duplicates = 0
     for document in documents(text):
-        num_read += 1
+        if num_blank + num_duplicates + train.num_left_out + heldout.num_left_out >= PATIENCE * (1 + train.num_documents):
+            break
         if document.is_blank:
             num_blank += 1
             continue
         if _is_known(document, seen):
+            num_duplicates += 1
             continue
         goes_to_heldout = train.is_full or (len(seen) % every == 2 % every and not heldout.is_full)
         (heldout if goes_to_heldout else train).add(encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss))
@@ -68,7 +73,7 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
         heldout=heldout.windows(),
         num_documents=train.num_documents + heldout.num_documents,
         heldout_documents=heldout.num_documents,
-        num_duplicates=num_read - num_blank - len(seen),
+        num_duplicates=num_duplicates,
         notes=[],
     )
     _refuse_empty(split, text, len(seen))
@@ -94,17 +99,20 @@ def _is_known(document: Document, seen: set[bytes]) -> bool:
 
 def _refuse_empty(split: SplitText, text: TextConfig, num_different: int) -> None:
     """TextError unless both sides have at least one window."""
-    if len(split.train) and len(split.heldout):
+    num_train, num_heldout = len(split.train), len(split.heldout)
+    if num_train and num_heldout:
         return
-    found = f"text '{text.source}': {num_different:,} different documents ({split.num_duplicates:,} duplicates dropped)"
-    if split.train.num_left_out + split.heldout.num_left_out:
+    found = f"text '{text.source}': {num_different:,} different documents read, {split.num_duplicates:,} duplicates dropped"
+    if num_left_out := split.train.num_left_out + split.heldout.num_left_out:
+        found += f", {num_left_out:,} documents or pieces left out because no token in them may be learned"
+    if not num_train and not num_heldout and num_left_out:
         raise TextError(
-            f"{found}, but in {split.train.num_left_out + split.heldout.num_left_out:,} pieces of them no token may be learned. Chats need "
-            "messages with the role 'assistant', or text.assistant_only_loss set to false; texts need at least two tokens."
+            f"{found}: nothing is left. Chats need messages with the role 'assistant', or text.assistant_only_loss set to false; "
+            "texts need at least two tokens."
         )
     raise TextError(
-        f"{found} give {len(split.train)} training and {len(split.heldout)} held-out windows of {text.window_tokens} tokens; "
-        "both need at least 1. Give more text; in a .txt file, documents are separated by a blank line."
+        f"{found}. Windows of {text.window_tokens} tokens: {num_train} for training, {num_heldout} held out; both need at least 1, from "
+        "different documents. Give more text; in a .txt file, documents are separated by a blank line."
     )
 
 
@@ -113,13 +121,12 @@ def _notes(split: SplitText, text: TextConfig, num_blank: int) -> list[str]:
     for windows, wanted, what in ((split.train, text.num_windows, "training"), (split.heldout, text.num_heldout_windows, "held-out")):
         if len(windows) < wanted:
             notes.append(f"The text gives {len(windows):,} of the {wanted:,} {what} windows asked for.")
-    if split.num_duplicates:
-        notes.append(f"{split.num_duplicates:,} documents were exact duplicates and were dropped.")
-    if num_blank:
-        notes.append(f"{num_blank:,} documents were blank and were skipped.")
-    if num_left_out := split.train.num_left_out + split.heldout.num_left_out:
-        notes.append(f"{num_left_out:,} documents or pieces had no token to learn and were left out.")
-    return notes
+    counts = {
+        "Exact duplicates, dropped": split.num_duplicates,
+        "Blank documents, skipped": num_blank,
+        "Documents or pieces without a token to learn, left out": split.train.num_left_out + split.heldout.num_left_out,
+    }
+    return notes + [f"{what}: {count:,}." for what, count in counts.items() if count]
 
 
 def preview(text: TextConfig, tokenizer: Tokenizer, num_documents: int = 3) -> pl.DataFrame:

@@ -68,7 +68,10 @@ def encode(document: Document, tokenizer: Tokenizer, *, assistant_only_loss: boo
 
 def text_of(document: Document, tokenizer: Tokenizer) -> str:
     """The text whose bytes token_bytes counts: a conversation as its template writes it."""
-    return document.text if document.messages is None else _render(document.messages, tokenizer)  # type: ignore[return-value]
+    if document.text is not None:
+        return document.text
+    assert document.messages is not None
+    return _render(document.messages, tokenizer)
 
 
 def _tokenize(text: str, tokenizer: Tokenizer, *, add_special_tokens: bool) -> tuple[list[int], list[tuple[int, int]]]:

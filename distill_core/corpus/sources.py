@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,11 @@ from ..errors import TextError, did_you_mean
 
 ROWS_AT_ONCE = 1024
 """Parquet rows in memory at one time."""
+
+LONGEST_TEXT = 100_000
+"""Characters after which a .txt document without a blank line is read on as the next one: memory stays bounded."""
+
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +59,15 @@ def documents(text: TextConfig) -> Iterator[Document]:
 def storytelling() -> ModuleType:
     """The package data/storytelling, which stands outside this one because `python data/stories.py` runs alone."""
     name = "distill_storytelling"
-    if name not in sys.modules:
-        folder = paths.data_dir() / "storytelling"
-        spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)  # before it runs, so that it can import its own parts
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    with _LOADING:  # a shared app has many threads, and none may see half a module
+        if name not in sys.modules:
+            folder = paths.data_dir() / "storytelling"
+            spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[name] = importlib.util.module_from_spec(spec)  # before it runs, so that it can import its own parts
+            spec.loader.exec_module(sys.modules[name])
+        return sys.modules[name]
 
 
 def _stories(seed: int) -> Iterator[Document]:
@@ -88,15 +95,14 @@ def _near_files(path: Path) -> str:
 def _read_txt(path: Path, column: str) -> Iterator[Document]:
     """Documents are separated by blank lines; there are no columns to choose from."""
     del column
-    lines: list[str] = []
-    for line in _utf8_lines(path):
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            yield Document(text="".join(lines).rstrip("\n"))
-            lines = []
-    if lines:
-        yield Document(text="".join(lines).rstrip("\n"))
+    text = ""
+    for line in _utf8_lines(path, longest=LONGEST_TEXT):
+        if text and (not line.strip() or len(text) + len(line) > LONGEST_TEXT):
+            yield Document(text=text.rstrip("\n"))
+            text = ""
+        text += line if line.strip() else ""
+    if text:
+        yield Document(text=text.rstrip("\n"))
 
 
 def _read_jsonl(path: Path, column: str) -> Iterator[Document]:
@@ -134,11 +140,12 @@ READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {".txt": _read_t
 """What each ending is read with."""
 
 
-def _utf8_lines(path: Path) -> Iterator[str]:
-    """Lines with their end; a byte order mark is dropped."""
+def _utf8_lines(path: Path, longest: int = -1) -> Iterator[str]:
+    """Lines with their end, those with more characters than `longest` in parts; a byte order mark is dropped."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            yield from file
+            while line := file.readline(longest):
+                yield line
     except UnicodeDecodeError as error:
         raise TextError(f"text {path}: not UTF-8 ({error.reason}: byte 0x{error.object[error.start]:02x}). Save it as UTF-8.") from None
     except OSError as error:

@@ -1,5 +1,6 @@
 """From a source to train and held-out windows: what goes where, what is said, what is refused."""
 
+import itertools
 import json
 import math
 
@@ -81,8 +82,8 @@ def test_duplicates_and_blanks_are_dropped_and_told(tmp_path):
     assert split.notes == [
         "The text gives 1 of the 8 training windows asked for.",
         "The text gives 1 of the 2 held-out windows asked for.",
-        "2 documents were exact duplicates and were dropped.",
-        "2 documents were blank and were skipped.",
+        "Exact duplicates, dropped: 2.",
+        "Blank documents, skipped: 2.",
     ]
 
 
@@ -95,7 +96,7 @@ def test_two_documents_are_enough(tmp_path):
 @pytest.mark.parametrize("texts", [[], ["  "], ["Ben ran home."], ["Ben ran home.", "Ben ran home."]])
 def test_too_little_text_is_refused_with_the_counts(tmp_path, texts):
     source = write_txt(tmp_path, texts)
-    with pytest.raises(TextError, match=r"give . training and 0 held-out windows of 16 tokens; both need at least 1") as error:
+    with pytest.raises(TextError, match=r"Windows of 16 tokens: . for training, 0 held out; both need at least 1") as error:
         build_windows(TextConfig(source=source, **SMALL), builtin_tokenizer())
     assert source in str(error.value)
     assert "separated by a blank line" in str(error.value)
@@ -106,10 +107,25 @@ def test_text_without_anything_to_learn_is_refused(tmp_path, chat_tokenizer):
     rows = [{"text": [{"role": "user", "content": f"Where is {name}?"}]} for name in ("Ben", "Mia", "Tom")]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     tokenizer = chat_tokenizer()
-    with pytest.raises(TextError, match="no token may be learned. Chats need messages with the role 'assistant'"):
+    with pytest.raises(TextError, match="nothing is left. Chats need messages with the role 'assistant'"):
         build_windows(TextConfig(source=str(path), **SMALL), tokenizer)
     everything = build_windows(TextConfig(source=str(path), **SMALL, assistant_only_loss=False), tokenizer)
     assert everything.train.num_targets > 0
+
+
+def test_an_endless_text_that_brings_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr("distill_core.corpus.build.PATIENCE", 100)
+    read = []
+
+    def endless():
+        for number in itertools.count():
+            read.append(number)
+            yield {"text": "Ben ran home." if number % 2 else None}
+
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: endless())
+    with pytest.raises(TextError, match="1 different documents read, "):
+        build_windows(TextConfig(source="owner/name", **SMALL), builtin_tokenizer())
+    assert len(read) <= 203
 
 
 def test_one_side_that_is_full_leaves_the_rest_to_the_other(tmp_path):

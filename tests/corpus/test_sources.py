@@ -54,6 +54,13 @@ def test_txt_documents_are_separated_by_blank_lines(tmp_path):
     assert [each.text for each in read(path)] == ["One\nline two", "Grüße 日本"]
 
 
+def test_txt_without_blank_lines_is_read_in_bounded_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("distill_core.corpus.sources.LONGEST_TEXT", 10)
+    path = tmp_path / "book.txt"
+    path.write_text("one\ntwo\nthree\n" + "x" * 25 + "\n\nfour\n", encoding="utf-8")
+    assert [each.text for each in read(path)] == ["one\ntwo", "three", "x" * 10, "x" * 10, "x" * 5, "four"]
+
+
 def test_jsonl_holds_text_or_chat_and_blank_rows_are_kept_for_counting(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"text": "One"}, {"text": None}, {"text": CHAT}, {"text": "  "}])
     read_back = read(path)
