@@ -80,7 +80,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
         if device.type == "cuda":
             torch.cuda.empty_cache()
         writer.finish(teacher=teacher, config=config.model_dump(mode="json"), text=_text_record(text), versions=_versions())
-    return open_cache(str(folder))
+    return open_cache(folder)
 
 
 def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *, weights: dict[str, Any], dtype: str) -> Plan:
@@ -132,7 +132,7 @@ def _finished(folder: Path, plan: Plan) -> Cache | None:
     if not (folder / "manifest.json").exists():
         return None
     try:
-        cache = open_cache(str(folder))
+        cache = open_cache(folder)
         cache.verify()
     except CacheError:
         return None  # the writer mends it: damaged shards go to quarantine and are captured again

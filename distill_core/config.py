@@ -1,10 +1,11 @@
 """One config for the app, a notebook, the command line and every run's `config.json`; bad values never get past it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from .errors import ConfigError, did_you_mean
 
@@ -183,6 +184,13 @@ class DistillConfig(Section):
     train: TrainConfig = Field(default_factory=TrainConfig)
     device: str = "auto"
     """'auto' (the first GPU, else the CPU), 'cpu', 'cuda' or 'cuda:1'."""
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, device: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise ValueError(f"device '{device}' is not one of 'auto', 'cpu', 'cuda', 'cuda:1'")
+        return device
 
     def to_json(self) -> str:
         return self.model_dump_json(indent=2) + "\n"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from filelock import FileLock, Timeout
 
 from .config import DistillConfig
-from .errors import ConfigError, RunError
+from .errors import RunError
 from .paths import locks_dir
 from .runs import Run, create_run, list_runs, open_run
 
@@ -80,10 +80,7 @@ def device_key(device: str) -> str:
         device = "cuda" if has_gpu() else "cpu"
     if device == "cpu":
         return "cpu"
-    name, _, index = device.partition(":")
-    if name != "cuda" or not (index or "0").isdigit():
-        raise ConfigError(f"device '{device}' is not one of 'auto', 'cpu', 'cuda', 'cuda:1'.")
-    return f"cuda-{index or 0}"
+    return f"cuda-{device.partition(':')[2] or 0}"
 
 
 def has_gpu() -> bool:

@@ -169,9 +169,9 @@ def _mend(name: str) -> str:
     return f"Capture that shard again, with the settings kept in the cache: python -m distill_core capture --resume {name}"
 
 
-def open_cache(name: str) -> Cache:
-    """A complete cache by name, or by folder. Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
-    folder = Path(name) if os.sep in name else caches_dir() / checked_name(name, "cache")
+def open_cache(name: str | Path) -> Cache:
+    """A complete cache by name, or by its folder as a Path. Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
+    folder = name if isinstance(name, Path) else caches_dir() / checked_name(name, "cache")
     try:
         manifest = read_record(Manifest, folder / "manifest.json", cache=folder.name)
     except FileNotFoundError:

@@ -1,0 +1,149 @@
+"""The command line: help for newcomers, one plain message for an error, the same names as the config."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from distill_core.cli import build_parser, run_command_line
+from distill_core.config import DistillConfig
+
+COMMANDS = ("demo", "data", "capture", "cache", "train", "evaluate", "plan", "bench", "runs", "export")
+
+
+def refused(capsys, *arguments):
+    """(exit code, what stands on the error stream)"""
+    try:
+        code = run_command_line(arguments)
+    except SystemExit as end:
+        code = end.code
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        run_command_line([command, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: distill " + command in text
+    assert len(text) > 200
+
+
+def test_help_lists_the_commands(capsys):
+    with pytest.raises(SystemExit):
+        run_command_line(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"\n    {command}" in text for command in COMMANDS)
+
+
+def test_every_setting_is_an_option_of_the_demo(capsys):
+    with pytest.raises(SystemExit):
+        run_command_line(["demo", "--help"])
+    text = capsys.readouterr().out
+    for section, field in DistillConfig.model_fields.items():
+        for name in getattr(field.annotation, "model_fields", {}):
+            assert f"--{section}.{name}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demo", "--loss.temprature", "2"], "Did you mean '--loss.temperature'?"),
+        (["demo", "--print-config", "--loss.temperature", "0"], "loss.temperature: input should be greater than or equal to 1, got '0'"),
+        (["demo", "--print-config", "--device", "gpu"], "device 'gpu' is not one of 'auto', 'cpu'"),
+        (["train"], "train needs --cache NAME. There is none yet; make one: python -m distill_core capture"),
+        (["train", "--cache", "none"], "no cache 'none'"),
+        (["evaluate", "none"], "no run 'none'"),
+        (["cache", "info"], "needs the name of a cache"),
+        (["cache", "info", "../etc"], "cannot be a folder name"),
+        (["runs", "show", "none"], "no run 'none'"),
+        (["export", "none", "--to", "x"], "no run 'none'"),
+        (["capture", "--config", "none.json"], "none.json: no such file"),
+        (["tain"], "invalid choice"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_2(arguments, words, capsys):
+    code, errors = refused(capsys, *arguments)
+    assert code == 2
+    assert words in errors
+    assert errors.startswith("error: ")
+    assert "Traceback" not in errors
+
+
+def test_debug_shows_the_traceback(capsys):
+    with pytest.raises(ValueError, match="no cache 'none'"):
+        run_command_line(["train", "--cache", "none", "--debug"])
+
+
+def test_options_win_over_the_file(tmp_path, capsys):
+    path = tmp_path / "c.json"
+    path.write_text(DistillConfig().changed(loss=DistillConfig().loss.changed(temperature=3.0, ce_weight=0.5)).to_json())
+    assert run_command_line(["demo", "--print-config", "--config", str(path), "--loss.temperature", "2"]) == 0
+    loss = json.loads(capsys.readouterr().out)["loss"]
+    assert (loss["temperature"], loss["ce_weight"]) == (2.0, 0.5)
+
+
+def test_lists_and_null(capsys):
+    assert (
+        run_command_line(
+            ["demo", "--print-config", "--student.init", "prune_layers", "--student.keep_layers", "[0, 3]", "--teacher.revision", "null"]
+        )
+        == 0
+    )
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["student"]["keep_layers"] == [0, 3]
+    assert printed["teacher"]["revision"] is None
+
+
+def test_parsing_imports_nothing_heavy():
+    code = (
+        "import sys; from distill_core.cli import build_parser; build_parser()\n"
+        "print([m for m in ('torch', 'transformers', 'marimo') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_closed_pipe_is_no_error(small_cache):
+    done = subprocess.run(f"{sys.executable} -m distill_core cache list | true", shell=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+
+
+def test_cache_commands(small_cache, capsys):
+    assert run_command_line(["cache", "list"]) == 0
+    assert "small" in capsys.readouterr().out
+    assert run_command_line(["cache", "info", "small"]) == 0
+    assert "top 20 of 2,048" in capsys.readouterr().out
+    assert run_command_line(["cache", "verify", "small"]) == 0
+    assert "every byte as written" in capsys.readouterr().out
+    assert run_command_line(["cache", "delete", "small"]) == 0
+    assert not small_cache.folder.exists()
+
+
+def test_data_info(capsys):
+    assert run_command_line(["data", "info", "--json", "--text.num_windows", "10", "--text.num_heldout_windows", "4"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["windows to train on"], facts["windows held out"]) == (10, 4)
+    assert 0.9 < facts["share of trained tokens"] <= 1.0
+
+
+def test_the_whole_path_in_a_terminal(tmp_path, small_config):
+    """demo with a small config: four steps, a table, a verdict, and the command that takes the student home works as printed."""
+    path = tmp_path / "config.json"
+    path.write_text(small_config.to_json())
+    run = subprocess.run(
+        [sys.executable, "-m", "distill_core", "demo", "--config", str(path)], capture_output=True, text=True, env=os.environ
+    )
+    assert run.returncode == 0, run.stderr
+    for words in ("1/4", "4/4", "hard labels", "bits/byte", "hard-label twin on held-out text", "python -m distill_core export"):
+        assert words in run.stdout
+    line = next(line for line in run.stdout.splitlines() if "export" in line)
+    command = line.split("python -m distill_core ")[1].replace("my-student", str(tmp_path / "mine")).split()
+    subprocess.run([sys.executable, "-m", "distill_core", *command], check=True, capture_output=True, env=os.environ)
+    assert (tmp_path / "mine" / "model.safetensors").exists()
+
+
+def test_the_parser_knows_its_own_options():
+    assert "--loss.temperature" in build_parser().known_options()
