@@ -132,7 +132,8 @@ def _notes(split: SplitText, text: TextConfig, num_blank: int) -> list[str]:
 def preview(text: TextConfig, tokenizer: Tokenizer, num_documents: int = 3) -> pl.DataFrame:
     """First tokens of the first documents: [document, position, token_id, token, is_target, num_bytes].
 
-    `token` is the piece of text under the token, or its name where there is none. Raises what documents() and encode() raise.
+    `token` is the piece of text under the token, its name if it is a special one, '…' if it goes on with the character before. Raises
+    what documents() and encode() raise.
     """
     frames = []
     readable = (document for document in documents(text) if not document.is_blank)
@@ -142,8 +143,9 @@ def preview(text: TextConfig, tokenizer: Tokenizer, num_documents: int = 3) -> p
         token_ids, token_bytes, is_target = encoded.token_ids[shown].tolist(), encoded.token_bytes[shown].tolist(), encoded.is_target[shown]
         content = text_of(document, tokenizer).encode("utf-8", "surrogatepass")
         tokens, start = [], 0
-        for name, size in zip(tokenizer.convert_ids_to_tokens(token_ids), token_bytes, strict=True):
-            tokens.append(content[start : start + size].decode("utf-8", "replace") if size else name)
+        for token_id, name, size in zip(token_ids, tokenizer.convert_ids_to_tokens(token_ids), token_bytes, strict=True):
+            without_text = name if token_id in tokenizer.all_special_ids else "…"
+            tokens.append(content[start : start + size].decode("utf-8", "replace") if size else without_text)
             start += size
         # nothing stands before the first token, so it is never learned
         learned = [False, *is_target[1:].tolist()]

@@ -27,6 +27,7 @@ class Tokenizer(Protocol):
     bos_token_id: int | None
     eos_token_id: int | None
     pad_token_id: int | None
+    all_special_ids: list[int]
 
     def __call__(self, text: str, *, add_special_tokens: bool, return_offsets_mapping: bool, verbose: bool) -> Any: ...
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]: ...
@@ -183,6 +184,7 @@ class BuiltinTokenizer:
         self.bos_token_id, self.eos_token_id, self.pad_token_id = (
             self._tokenizer.token_to_id(names[f"{which}_token"]) for which in ("bos", "eos", "pad")
         )
+        self.all_special_ids = sorted({self.bos_token_id, self.eos_token_id, self.pad_token_id})
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()

@@ -170,9 +170,9 @@ def test_the_preview_of_a_chat_shows_its_mask(tmp_path, chat_tokenizer, talk):
 
 
 def test_the_preview_for_a_terminal(tmp_path):
-    source = write_txt(tmp_path, ["Ben ran\nMia", "Mia sang."])
+    source = write_txt(tmp_path, ["Ben ran\nMia 🦊", "Mia sang."])
     assert show_preview(preview(TextConfig(source=source), builtin_tokenizer())) == (
-        "document 1: 5 of the first 6 tokens are learned\n(<eos>)|Ben| ran|\\n|Mia|<eos>\n\n"
+        "document 1: 10 of the first 11 tokens are learned\n(<eos>)|Ben| ran|\\n|Mia| |🦊|…|…|…|<eos>\n\n"
         "document 2: 4 of the first 5 tokens are learned\n(<eos>)|Mia| sang|.|<eos>"
     )
 
