@@ -181,10 +181,12 @@ class BuiltinTokenizer:
         folder = paths.data_dir() / "teacher"
         self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        self.bos_token_id, self.eos_token_id, self.pad_token_id = (
-            self._tokenizer.token_to_id(names[f"{which}_token"]) for which in ("bos", "eos", "pad")
-        )
-        self.all_special_ids = sorted({self.bos_token_id, self.eos_token_id, self.pad_token_id})
+        vocabulary = self._tokenizer.get_vocab()
+        bos, eos, pad = (vocabulary[names[f"{which}_token"]] for which in ("bos", "eos", "pad"))
+        self.bos_token_id: int | None = bos
+        self.eos_token_id: int | None = eos
+        self.pad_token_id: int | None = pad
+        self.all_special_ids = sorted({bos, eos, pad})
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
