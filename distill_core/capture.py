@@ -233,7 +233,7 @@ def _last_words(
         model=config.teacher.model,
         architecture=facts.architecture,
         num_parameters=facts.num_parameters,
-        disk_bytes=facts.disk_bytes,
+        disk_bytes=facts.disk_bytes or 0,
         dtype=dtype,
         num_layers=facts.num_layers,
         hidden_size=facts.hidden_size,

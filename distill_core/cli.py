@@ -83,6 +83,7 @@ def build_parser() -> Parser:
     bench = _command(commands_of, "bench", "measure this machine: the loss against the bare matrix products", commands.bench)
     bench.add_argument("what", choices=["loss"])
     bench.add_argument("--full", action="store_true", help="real vocabularies: minutes instead of a minute, several GiB")
+    bench.add_argument("--threads", type=int, default=1, help="CPU threads (1)")
     bench.add_argument("--json", action="store_true", help="for programs")
 
     runs = _command(commands_of, "runs", "list runs, show one, stop it, resume it, delete it", commands.runs)

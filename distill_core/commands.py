@@ -201,8 +201,9 @@ def plan(options: Options) -> None:
 def bench(options: Options) -> None:
     from . import bench as benchmarks
 
-    rows = benchmarks.bench_loss(full=options.full, say=lambda words: print(words, file=sys.stderr, flush=True))
-    print(json.dumps(rows) if options.json else benchmarks.table(rows))
+    shapes = benchmarks.FULL_SHAPES if options.full else benchmarks.DEFAULT_SHAPES
+    rows = benchmarks.bench_loss(shapes, threads=options.threads, progress=lambda words: print(words, file=sys.stderr, flush=True))
+    print(benchmarks.json_lines(rows) if options.json else benchmarks.bench_table(rows))
 
 
 def runs(options: Options) -> None:

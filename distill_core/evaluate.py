@@ -41,7 +41,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         progress.phase(f"judging {trained.id}")
         row, scores[who] = judge(trained, cache, progress)
         rows.append({"who": who} | row)
-    result = {
+    result: dict[str, Any] = {
         "cache": cache.name,
         "cache_sha256": cache.manifest.sha256(),
         "run": judged.id,

@@ -60,7 +60,7 @@ class DistillTrainer(transformers.Trainer):
         teacher = {
             name: inputs[name].flatten(0, 1) for name in ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels", "gold_logprob")
         }
-        shared = {
+        shared: dict[str, Any] = {
             "temperature": loss.temperature,
             "kl_weight": loss.kl_weight,
             "ce_weight": loss.ce_weight,
@@ -113,11 +113,13 @@ class Watch(transformers.TrainerCallback):
     def __init__(self, run: Run, config: DistillConfig, cache: Cache, tokenizer: Any, progress: Progress) -> None:
         self.run, self.config, self.cache, self.tokenizer, self.progress = run, config, cache, tokenizer, progress
         self.trainer: DistillTrainer
+        self.student: nn.Module
         self.was_stopped = False
         self.best = self._stored_best()
 
     def begin(self, trainer: DistillTrainer, *, resumed_at: int) -> None:
-        self.trainer = trainer
+        assert isinstance(trainer.model, nn.Module)
+        self.trainer, self.student = trainer, trainer.model
         self.meter = MemoryMeter(trainer.args.device)
         rows = metrics.read(self.run.metrics_path)
         self.spent_s = max((row["time_s"] for row in rows), default=0.0)
@@ -128,7 +130,8 @@ class Watch(transformers.TrainerCallback):
     def elapsed_s(self) -> float:
         return self.spent_s + time.monotonic() - self.started
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, Any], **_: Any) -> None:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        logs = kwargs["logs"]
         if "loss" not in logs:
             return  # the Trainer's closing summary
         means = self.trainer.take_means()
@@ -149,7 +152,7 @@ class Watch(transformers.TrainerCallback):
         self.meter.reset_peak()
         self.step_started = time.monotonic()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.run.stop_requested():
             self.was_stopped = True
             control.should_training_stop = control.should_save = True
@@ -159,11 +162,11 @@ class Watch(transformers.TrainerCallback):
     def look(self, step: int) -> None:
         """Score the held-out text; weights better than all before replace model/."""
         began = time.monotonic()
-        scores = score(self.trainer.model, self.trainer.head_ops, self.cache, batch_windows=self.config.train.per_device_train_batch_size)
+        scores = score(self.student, self.trainer.head_ops, self.cache, batch_windows=self.config.train.per_device_train_batch_size)
         metrics.append(self.run.metrics_path, {"step": step, "time_s": self.elapsed_s(), **heldout_row(scores)})
         if scores.nll < self.best["nll"]:
             self.best = {"step": step, "nll": scores.nll}
-            save_model(self.trainer.model, self.tokenizer, self.run.model_folder, self.best)
+            save_model(self.student, self.tokenizer, self.run.model_folder, self.best)
         self.step_started += time.monotonic() - began
 
     def _stored_best(self) -> dict[str, float]:
@@ -212,7 +215,7 @@ def run_training(run: Run, progress: Progress) -> None:
     )
     trainer.remove_callback(transformers.PrinterCallback)
     checkpoint = latest_checkpoint(run.checkpoints_folder)
-    step = checkpoint_step(checkpoint) if checkpoint else 0
+    step = (checkpoint_step(checkpoint) or 0) if checkpoint else 0
     metrics.drop_after(run.metrics_path, step if checkpoint else -1)
     watch.begin(trainer, resumed_at=step)
     if checkpoint is None:
@@ -247,7 +250,7 @@ def training_arguments(config: DistillConfig, folder: Path, device: torch.device
     )
 
 
-def save_model(model: nn.Module, tokenizer: Any, folder: Path, best: dict[str, float]) -> None:
+def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float]) -> None:
     """Replace the model folder as a whole; a kill in between leaves the old one or the new one."""
     fresh, old = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".old")
     for leftover in (fresh, old):
@@ -281,7 +284,7 @@ def checkpoint_step(path: Path) -> int | None:
         return None
 
 
-def load_student(run: Run, device: torch.device) -> nn.Module:
+def load_student(run: Run, device: torch.device) -> Any:
     """The run's best weights. Raises ModelError when it has none yet."""
     if not (run.model_folder / "config.json").exists():
         raise ModelError(

@@ -95,7 +95,7 @@ class Cache:
         ids = batch["teacher_ids"][..., :top_k].astype(np.int64)
         batch["teacher_ids"] = np.where(np.isneginf(batch["teacher_logprobs"]), 0, ids)
         batch["input_ids"] = batch["input_ids"].astype(np.int64)
-        batch["position_ids"] = np.stack([position_ids(row["doc_lens"], self.plan.window_tokens) for row in picked])
+        batch["position_ids"] = np.stack([position_ids(list(row["doc_lens"]), self.plan.window_tokens) for row in picked])
         return batch
 
     def order(self, split: str, *, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -170,7 +170,7 @@ def _mend(name: str) -> str:
 
 
 def open_cache(name: str | Path) -> Cache:
-    """A complete cache by name, or by its folder as a Path. Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
+    """A complete cache by name or by its folder (a Path). Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
     folder = name if isinstance(name, Path) else caches_dir() / checked_name(name, "cache")
     try:
         manifest = read_record(Manifest, folder / "manifest.json", cache=folder.name)
