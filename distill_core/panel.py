@@ -19,7 +19,7 @@ from .runs import Run
 MAX_POINTS = 400
 """Rows sent at once; a longer history is thinned by the smallest and largest of each stretch."""
 LOG_LINES = 12
-VEGA_LITE = ".".join(charts.alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+VEGA_LITE = ".".join(charts.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 
 def vega_bundle() -> str:

@@ -13,7 +13,7 @@ FLOORS = {
     0: {"config", "errors", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "controls", "corpus", "hub", "jobs", "judgement", "limits", "memory", "metrics", "model_facts",
-        "panel", "progress", "runs", "shapes", "views", "walk", "weights",
+        "panel", "progress", "runs", "scoreboard", "shapes", "views", "walk", "weights",
     },
     2: {"batches", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "trainer"},

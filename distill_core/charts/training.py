@@ -1,56 +1,15 @@
-"""The pictures: one pure function per question, each from plain rows to an Altair chart, empty rows included.
-
-Training and capture charts take the rows of `metrics.jsonl`, or LIVE: then the spec reads a data source that `panel.py` fills.
-"""
+"""Training and capture, live or after: rows of metrics.jsonl, or LIVE, a data source that panel.py fills."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any
 
 import altair as alt
 
-Row = Mapping[str, Any]
-Live = Literal["live"]
-Rows = Sequence[Row] | Live
-
-LIVE: Final[Live] = "live"
-"""Name of the data source that the live panel fills, and what the training charts take in place of rows."""
-
-# Okabe and Ito's palette, told apart with every common kind of colour blindness; each line also differs in dash or width
-BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, GREY = "#0f7dbf", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8a8f98"
-
-PART_COLORS = {
-    "teacher weights": GREY,
-    "student weights": BLUE,
-    "gradients": SKY,
-    "optimizer": GREEN,
-    "activations": ORANGE,
-    "logits and loss": VERMILION,
-}
-WHO_COLORS = {"teacher": GREY, "student": BLUE, "untrained student": SKY, "hard labels": VERMILION}
+from .style import BLUE, GREEN, GREY, LIVE, ORANGE, PURPLE, SKY, VERMILION, Rows, data_of, styled
 
 WHEEL = "wheel![event.ctrlKey || event.metaKey]"
 DRAG = "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!"
-
-
-def _data(rows: Rows) -> Any:
-    return alt.NamedData(name=LIVE) if isinstance(rows, str) else alt.Data(values=[dict(row) for row in rows])
-
-
-def _title(question: str, reading: str = "") -> alt.TitleParams:
-    return alt.TitleParams(question, subtitle=reading) if reading else alt.TitleParams(question)
-
-
-def _styled(chart: Any, question: str, reading: str = "", *, height: int = 280) -> Any:
-    """Container width, a question for a title, quiet axes; the same on every chart."""
-    return (
-        chart.properties(title=_title(question, reading), width="container", height=height)
-        .configure(background="transparent", font="sans-serif", autosize=alt.AutoSizeParams(type="fit", contains="padding", resize=True))
-        .configure_view(strokeWidth=0)
-        .configure_axis(gridOpacity=0.35, domainOpacity=0.5, titleFontWeight="normal", labelFontSize=11, titleFontSize=11)
-        .configure_title(anchor="start", fontSize=13, subtitleFontSize=11, offset=8)
-        .configure_legend(orient="bottom", title=None, labelFontSize=11, symbolStrokeWidth=3, columnPadding=14, labelLimit=0, columns=2)
-    )
 
 
 def _zoom(name: str) -> alt.Parameter:
@@ -83,7 +42,7 @@ def _lines(
     fixed = {field: str(value) for field, value in (constants or {}).items()}
     names = json.dumps({field: label for field, (label, *_) in parts.items()}) + "[datum.label]"
     shown = "datum.run == shown"
-    data = _data(rows)
+    data = data_of(rows)
     legend = alt.Legend(labelExpr=names)
     lines = (
         alt.Chart(data)
@@ -139,7 +98,7 @@ def loss_chart(rows: Rows = LIVE, *, run: str = "student") -> Any:
         "teacher_nll": ("the teacher's own cross-entropy", GREEN, [6, 4], 1.5),
     }
     layers = _lines(rows, "step", "step", "nats per token", parts, y_zero=True, y_format=".3~f")
-    return _styled(_with_shown(layers, run), "Is the student getting closer to the teacher?")
+    return styled(_with_shown(layers, run), "Is the student getting closer to the teacher?")
 
 
 def memory_chart(rows: Rows = LIVE, *, run: str = "student", predicted_gib: float | None = None, limit_gib: float | None = None) -> Any:
@@ -158,12 +117,12 @@ def memory_chart(rows: Rows = LIVE, *, run: str = "student", predicted_gib: floa
         parts["limit"] = (f"limit of this device: {limit_gib:.1f} GiB", GREY, [2, 3], 2.2)
         marks["limit"] = limit_gib
     layers = _lines(rows, "step", "step", "GiB", parts, y_zero=True, y_format=".3~f", constants=marks)
-    return _styled(_with_shown(layers, run), "Does it fit in memory?", reading)
+    return styled(_with_shown(layers, run), "Does it fit in memory?", reading)
 
 
 def agreement_chart(rows: Rows = LIVE, *, run: str = "student") -> Any:
     """Share of tokens at which the student's first choice is the teacher's, on training text and on held-out text."""
-    data = _data(rows)
+    data = data_of(rows)
     parts: dict[str, tuple[str, str, list[int], float]] = {"top1_agreement": ("on training text", SKY, [1, 0], 1.8)}
     lines, hover = _lines(rows, "step", "step", "share of tokens", parts, y_zero=True, y_format=".0%")
     held = (
@@ -178,14 +137,14 @@ def agreement_chart(rows: Rows = LIVE, *, run: str = "student") -> Any:
         )
     )
     chart = _with_shown((lines, hover, held), run)
-    return _styled(chart, "How often does it make the teacher's first choice?", "Thin line: training text. Dots: text it never saw.")
+    return styled(chart, "How often does it make the teacher's first choice?", "Thin line: training text. Dots: text it never saw.")
 
 
 def heldout_chart(rows: Rows = LIVE, *, runs: Sequence[str] = ("student",), teacher_bits_per_byte: float | None = None) -> Any:
     """Bits per byte on text that was never trained on, one line for each run; lower is better."""
     colors = alt.Scale(domain=list(runs), range=[BLUE, VERMILION, GREEN, PURPLE][: len(runs)])
     line = (
-        alt.Chart(_data(rows))
+        alt.Chart(data_of(rows))
         .transform_filter("isValid(datum.heldout_bits_per_byte) && datum.step > 0")
         .mark_line(point=alt.OverlayMarkDef(size=45, filled=True), strokeWidth=2.2, clip=True)
         .encode(
@@ -213,103 +172,18 @@ def heldout_chart(rows: Rows = LIVE, *, runs: Sequence[str] = ("student",), teac
         layers.append(
             mark.mark_text(align="right", dx=-4, dy=-7, color=GREY, fontSize=11).encode(y="bits:Q", x=alt.value("width"), text="label:N")
         )
-    return _styled(alt.layer(*layers), "Does it hold on text it never saw?", "Lower is better.")
+    return styled(alt.layer(*layers), "Does it hold on text it never saw?", "Lower is better.")
 
 
 def capture_chart(rows: Rows = LIVE, *, run: str = "capture") -> Any:
     """Share of the teacher's probability that the stored entries hold, while the capture goes on."""
     parts: dict[str, tuple[str, str, list[int], float]] = {"kept_mass": ("kept mass at T = 1", BLUE, [1, 0], 2.2)}
     layers = _lines(rows, "windows", "windows read", "share of probability", parts, y_zero=False, y_format=".1%")
-    return _styled(_with_shown(layers, run), "How much of the teacher's belief is kept?", height=220)
+    return styled(_with_shown(layers, run), "How much of the teacher's belief is kept?", height=220)
 
 
 def speed_chart(rows: Rows = LIVE, *, run: str = "capture") -> Any:
     """Tokens that the teacher reads in a second, while the capture goes on."""
     parts: dict[str, tuple[str, str, list[int], float]] = {"tokens_per_s": ("tokens per second", GREEN, [1, 0], 2.2)}
     layers = _lines(rows, "windows", "windows read", "tokens per second", parts, y_zero=True, y_format="~s")
-    return _styled(_with_shown(layers, run), "How fast does the teacher read?", height=220)
-
-
-def kept_mass_chart(rows: Sequence[Row] = (), *, temperature: float | None = None) -> Any:
-    """Kept mass over temperature, rows of {'temperature', 'kept_mass'}; the chosen temperature is marked."""
-    low = min([0.5, *(row["kept_mass"] for row in rows)])
-    line = (
-        alt.Chart(_data(rows))
-        .mark_line(point=True, color=BLUE, strokeWidth=2.2)
-        .encode(
-            x=alt.X("temperature:Q", title="temperature", scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(grid=False)),
-            y=alt.Y(
-                "kept_mass:Q",
-                title="kept mass",
-                scale=alt.Scale(domain=[max(0.0, low - 0.02), 1.0]),
-                axis=alt.Axis(format="%", tickCount=5),
-            ),
-            tooltip=[alt.Tooltip("temperature:Q"), alt.Tooltip("kept_mass:Q", title="kept mass", format=".2%")],
-        )
-    )
-    layers: list[Any] = [line]
-    if temperature is not None:
-        mark = alt.Chart(alt.Data(values=[{"temperature": temperature, "label": f"chosen: T = {temperature:g}"}]))
-        layers.append(mark.mark_rule(strokeDash=[6, 4], color=VERMILION, strokeWidth=1.5).encode(x="temperature:Q"))
-        text = mark.mark_text(align="left", dx=5, dy=-6, baseline="bottom", color=VERMILION, fontSize=11)
-        layers.append(text.encode(x="temperature:Q", y=alt.value("height"), text="label:N"))
-    return _styled(alt.layer(*layers), "How much of the teacher's belief do the stored entries hold?")
-
-
-def plan_chart(rows: Sequence[Row] = (), *, limit_gib: float | None = None, limit_name: str = "this device") -> Any:
-    """Stacked bars of {'mode', 'part', 'gib'} with the device's limit as a line; in words where it lies far to the right."""
-    modes = list(dict.fromkeys(row["mode"] for row in rows))
-    totals = [sum(row["gib"] for row in rows if row["mode"] == mode) for mode in modes]
-    order = {part: place for place, part in enumerate(PART_COLORS)}
-    bars = (
-        alt.Chart(_data([{**row, "place": order.get(row["part"], len(order))} for row in rows]))
-        .mark_bar(height={"band": 0.7})
-        .encode(
-            y=alt.Y("mode:N", title=None, sort=modes, axis=alt.Axis(labelLimit=160, ticks=False, domain=False)),
-            x=alt.X("gib:Q", title="GiB", stack="zero", axis=alt.Axis(tickCount=6)),
-            color=alt.Color("part:N", scale=alt.Scale(domain=list(PART_COLORS), range=list(PART_COLORS.values())), sort=list(PART_COLORS)),
-            order="place:Q",
-            tooltip=["mode:N", "part:N", alt.Tooltip("gib:Q", title="GiB", format=".3f")],
-        )
-    )
-    layers: list[Any] = [bars]
-    sums = [{"mode": mode, "total": total, "label": f"{total:.3g} GiB"} for mode, total in zip(modes, totals, strict=True)]
-    text = alt.Chart(alt.Data(values=sums)).mark_text(align="left", dx=5, color=GREY, fontSize=11)
-    layers.append(text.encode(y=alt.Y("mode:N", sort=modes), x="total:Q", text="label:N"))
-    reading = ""
-    if limit_gib is not None and totals and limit_gib > 3 * max(totals):
-        reading = f"{limit_name} has {limit_gib:.3g} GiB: far to the right of these bars."
-    elif limit_gib is not None:
-        mark = alt.Chart(alt.Data(values=[{"gib": limit_gib, "label": f"limit: {limit_gib:.3g} GiB"}]))
-        layers.append(mark.mark_rule(color=VERMILION, strokeDash=[6, 4], strokeWidth=2).encode(x="gib:Q", tooltip=["label:N"]))
-        reading = f"Dashed line: {limit_name} has {limit_gib:.3g} GiB."
-    return _styled(alt.layer(*layers), "Where would the memory go?", reading, height=130 + 42 * len(modes))
-
-
-JUDGE_QUESTIONS: dict[str, tuple[str, str, str]] = {
-    "bits_per_byte": ("Who predicts unseen text best?", "bits per byte (lower is better)", ".3f"),
-    "kl_to_teacher": ("Who thinks most like the teacher?", "KL to the teacher, nats (lower is better)", ".3f"),
-    "top1_agreement": ("Who makes the teacher's first choice?", "share of tokens (higher is better)", ".1%"),
-}
-
-
-def judge_chart(rows: Sequence[Row] = (), *, measure: str = "bits_per_byte") -> Any:
-    """One bar for each row's 'who' at one measure of JUDGE_QUESTIONS, the figure beside it. Raises KeyError for another measure."""
-    question, axis, form = JUDGE_QUESTIONS[measure]
-    known = [row for row in rows if row.get(measure) is not None]
-    order = [row["who"] for row in known]
-    base = alt.Chart(_data(known)).encode(
-        y=alt.Y("who:N", title=None, sort=order, axis=alt.Axis(labelLimit=140, ticks=False, domain=False)),
-        x=alt.X(f"{measure}:Q", title=axis, axis=alt.Axis(tickCount=4, format="%" if "%" in form else "")),
-    )
-    colors = alt.Color("who:N", scale=alt.Scale(domain=list(WHO_COLORS), range=list(WHO_COLORS.values())), legend=None)
-    bars = base.mark_bar(height={"band": 0.7}).encode(color=colors, tooltip=["who:N", alt.Tooltip(f"{measure}:Q", title=axis, format=form)])
-    figures = base.mark_text(align="left", dx=5, color=GREY, fontSize=11).encode(text=alt.Text(f"{measure}:Q", format=form))
-    return _styled(alt.layer(bars, figures), question, height=90 + 30 * len(order))
-
-
-def spec(chart: Any) -> dict[str, Any]:
-    """The chart as a Vega-Lite dict whose LIVE source starts empty, as the panel needs it."""
-    made = chart.to_dict()
-    made["datasets"] = {**made.get("datasets", {}), LIVE: []}
-    return made
+    return styled(_with_shown(layers, run), "How fast does the teacher read?", height=220)

@@ -1,0 +1,45 @@
+"""What all charts share: the palette, a question for a title, container width, quiet axes, and where the rows come from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import altair as alt
+
+Row = Mapping[str, Any]
+Live = Literal["live"]
+Rows = Sequence[Row] | Live
+
+SCHEMA_VERSION = alt.SCHEMA_VERSION
+"""Version of Vega-Lite that the specs are written in."""
+LIVE: Final[Live] = "live"
+"""Name of the data source that the live panel fills, and what the training charts take in place of rows."""
+
+# Okabe and Ito's palette, told apart with every common kind of colour blindness; each line also differs in dash or width
+BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, GREY = "#0f7dbf", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8a8f98"
+
+
+def data_of(rows: Rows) -> Any:
+    return alt.NamedData(name=LIVE) if isinstance(rows, str) else alt.Data(values=[dict(row) for row in rows])
+
+
+def _title(question: str, reading: str = "") -> alt.TitleParams:
+    return alt.TitleParams(question, subtitle=reading) if reading else alt.TitleParams(question)
+
+
+def styled(chart: Any, question: str, reading: str = "", *, height: int = 280) -> Any:
+    """Container width, a question for a title, quiet axes; the same on every chart."""
+    return (
+        chart.properties(title=_title(question, reading), width="container", height=height)
+        .configure(background="transparent", font="sans-serif", autosize=alt.AutoSizeParams(type="fit", contains="padding", resize=True))
+        .configure_view(strokeWidth=0)
+        .configure_axis(gridOpacity=0.35, domainOpacity=0.5, titleFontWeight="normal", labelFontSize=11, titleFontSize=11)
+        .configure_title(anchor="start", fontSize=13, subtitleFontSize=11, offset=8)
+        .configure_legend(orient="bottom", title=None, labelFontSize=11, symbolStrokeWidth=3, columnPadding=14, labelLimit=0, columns=2)
+    )
+
+
+def spec(chart: Any) -> dict[str, Any]:
+    """The chart as a Vega-Lite dict whose LIVE source starts empty, as the panel needs it."""
+    made = chart.to_dict()
+    made["datasets"] = {**made.get("datasets", {}), LIVE: []}
+    return made

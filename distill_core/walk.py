@@ -1,0 +1,197 @@
+"""What the walk knows: where a visitor is, which of the nine steps are done, and what comes next. No widgets here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from . import jobs
+from .cache import Cache, list_caches, open_cache
+from .config import DistillConfig, from_dict
+from .errors import DistillError, RunError
+from .paths import home
+from .runs import Run, Status, open_run
+
+StepState = Literal["ready", "next", "working", "done", "locked"]
+
+STEPS = {
+    "teacher": "Teacher",
+    "text": "Text",
+    "cache": "Cache",
+    "student": "Student",
+    "loss": "Loss",
+    "plan": "Memory plan",
+    "train": "Train",
+    "judge": "Judge",
+    "home": "Take it home",
+}
+"""Key -> title, in order."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a visitor is: the names that the page's address carries. Everything else is read from their folders."""
+
+    capture: str | None = None
+    cache: str | None = None
+    run: str | None = None
+    baseline: str | None = None
+    judge: str | None = None
+
+
+PLACES = tuple(Place.__dataclass_fields__)
+
+
+def place_from(query: Mapping[str, Any]) -> Place:
+    """From the address's query; other keys are passed over, of repeated ones the last counts."""
+    last = {name: value[-1] if isinstance(value, list) else value for name, value in query.items() if name in PLACES and value}
+    return Place(**last)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the folders say about a place at one moment."""
+
+    capture: Status | None = None
+    cache: Cache | None = None
+    run: Status | None = None
+    baseline: Status | None = None
+    judge: Status | None = None
+    evaluation: dict[str, Any] | None = None
+    exported: Path | None = None
+    problems: tuple[str, ...] = ()
+    """Names in the address that lead nowhere, in words."""
+
+    @property
+    def is_trained(self) -> bool:
+        """The student has ended with weights to judge, and its twin, if any, has ended too."""
+        ended = self.run is not None and self.run.state in ("done", "stopped") and open_run(self.run.id).model_folder.is_dir()
+        return ended and not (self.baseline is not None and self.baseline.is_active)
+
+    @property
+    def can_resume(self) -> bool:
+        """The training or its twin failed or was stopped, and nothing runs now."""
+        ended = any(status is not None and status.state in ("failed", "stopped") for status in (self.run, self.baseline))
+        return ended and not self.is_training
+
+    @property
+    def is_training(self) -> bool:
+        return any(status is not None and status.is_active for status in (self.run, self.baseline))
+
+
+def export_folder(run_id: str) -> Path:
+    """Where the app puts an exported student."""
+    return home() / "exports" / run_id
+
+
+def find(place: Place) -> Found:
+    """Read the folders. Never raises: what cannot be found is named in `problems`."""
+    problems: list[str] = []
+
+    def opened(run_id: str | None) -> Run | None:
+        try:
+            return open_run(run_id) if run_id else None
+        except DistillError as error:
+            problems.append(str(error))
+            return None
+
+    runs = {name: opened(getattr(place, name)) for name in ("capture", "run", "baseline", "judge")}
+    statuses = {name: run.status() if run else None for name, run in runs.items()}
+    capture, run = statuses["capture"], runs["run"]
+    cache_name = place.cache or (capture.result.get("cache") if capture else None) or (run.inputs().get("cache") if run else None)
+    cache = None
+    try:
+        cache = open_cache(cache_name) if cache_name else None
+    except DistillError as error:
+        problems.append(str(error))
+    evaluation = None
+    if run and run.evaluation_path.exists():  # judging writes into the judged run too, so that a run alone shows its verdict
+        evaluation = json.loads(run.evaluation_path.read_text(encoding="utf-8"))
+    folder = export_folder(run.id) if run else None
+    exported = folder if folder and folder.is_dir() else None
+    return Found(**statuses, cache=cache, evaluation=evaluation, exported=exported, problems=tuple(problems))
+
+
+def step_states(found: Found) -> dict[str, StepState]:
+    """One state for each step; at most one is 'next'."""
+    capturing = found.capture is not None and found.capture.is_active
+    judging = found.judge is not None and found.judge.is_active
+    states: dict[str, StepState] = dict.fromkeys(STEPS, "locked")
+    before: StepState = "done" if found.cache else "ready"
+    states |= {"teacher": before, "text": before, "cache": "working" if capturing else "done" if found.cache else "next"}
+    if found.cache is None:
+        return states | {"student": "ready"}
+    middle: StepState = "done" if found.run else "ready"
+    states |= {"student": middle, "loss": middle, "plan": middle}
+    states["train"] = "working" if found.is_training else "done" if found.is_trained else "next"
+    if found.is_trained:
+        states["judge"] = "working" if judging else "done" if found.evaluation else "next"
+    if found.evaluation:
+        states["home"] = "done" if found.exported else "next"
+    return states
+
+
+def what_next(found: Found) -> tuple[str, str]:
+    """(key of the step to look at, one sentence on what to do there)."""
+    states = step_states(found)
+    working = {
+        "cache": "The teacher is reading. Meanwhile look at the student below; the rest unlocks by itself.",
+        "train": "The student is learning. You can close this page: it goes on, and this address finds it again.",
+        "judge": "The student is being judged on text it never saw.",
+    }
+    todo = {
+        "cache": "Press Capture: the teacher reads the text once.",
+        "train": "Press Train: the student learns from the cache, and its twin from the bare text.",
+        "judge": "Press Judge: how good is the student, on text it never saw?",
+        "home": "Press Export: a folder that any Hugging Face program can load.",
+    }
+    for key, state in states.items():
+        if state == "working":
+            return key, working[key]
+    for key, state in states.items():
+        if state == "next":
+            return key, todo[key]
+    return "home", "All nine steps are done. Change a setting and train again: what do you expect to happen?"
+
+
+def opening_config(place: Place) -> DistillConfig:
+    """The settings a visitor comes back to: those of the run, else of the cache or its capture, else the defaults."""
+    try:
+        if place.run:
+            return open_run(place.run).config()
+        if place.cache:
+            return from_dict(open_cache(place.cache).manifest.config)
+        if place.capture:
+            return open_run(place.capture).config()
+    except DistillError:
+        pass  # find() says what is wrong with the address
+    return DistillConfig()
+
+
+def moved(place: Place, **names: str | None) -> Place:
+    """The place with some names replaced; what came after a replaced step is forgotten."""
+    forgotten = PLACES if "capture" in names or "cache" in names else ("baseline", "judge") if "run" in names else ()
+    return replace(place, **{**dict.fromkeys(forgotten), **names})
+
+
+def cache_names() -> list[str]:
+    """Complete caches, by name."""
+    return [cache.name for cache in list_caches()]
+
+
+def stop_all(place: Place) -> None:
+    """Ask every active run of the place to finish its step, save and end."""
+    for run_id in (place.capture, place.run, place.baseline, place.judge):
+        if run_id and (run := open_run(run_id)).status().is_active:
+            run.request_stop()
+
+
+def resume_all(place: Place) -> list[Run]:
+    """Let the training and its twin go on where they failed or were stopped. Raises RunError when neither did."""
+    ended = [run for run_id in (place.run, place.baseline) if run_id and (run := open_run(run_id)).status().state in ("failed", "stopped")]
+    if not ended:
+        raise RunError("neither the training nor its twin has failed or was stopped: nothing to resume.")
+    for run in ended:
+        jobs.resume(run)
+    return ended
