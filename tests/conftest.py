@@ -1,6 +1,5 @@
 """What all tests share: a home folder of their own, and one thread, so that numbers do not depend on the machine."""
 
-import io
 import os
 import shutil
 
@@ -9,8 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import pytest
-
-from distill_core.runs import create_run
+from steps import capture_here
 
 
 @pytest.fixture(autouse=True)
@@ -54,19 +52,3 @@ def small_cache(captured_once, distill_home):
     from distill_core.cache import open_cache
 
     return open_cache("small")
-
-
-def capture_here(config):
-    return carry_out(create_run("capture", config))
-
-
-def train_here(config, *, cache="small", name=None):
-    return carry_out(create_run("train", config, inputs={"cache": cache}, name=name))
-
-
-def carry_out(run):
-    """Work on the run in this process; returns the run. Raises what the step raises."""
-    from distill_core.worker import execute
-
-    execute(run, screen=io.StringIO())
-    return run

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import capture_here, carry_out
+from steps import capture_here, carry_out
 
 from distill_core import capture, models, paths
 from distill_core.cache import open_cache

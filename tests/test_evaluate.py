@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import carry_out, train_here
+from steps import carry_out, train_here
 
 from distill_core import evaluate, models
 from distill_core.config import hard_label_twin, with_overrides

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from conftest import carry_out
+from steps import carry_out
 
 from distill_core import jobs, worker
 from distill_core.config import DistillConfig, with_overrides

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import capture_here, carry_out, train_here
+from steps import capture_here, carry_out, train_here
 
 from distill_core import catalog, jobs, metrics, models, trainer
 from distill_core.batches import Collate, Visits, to_tensors
