@@ -86,7 +86,7 @@ def label_buckets(targets: Targets) -> Tensor:
 def forward_mixture_floor(log_q_NB: Tensor, is_label_NB: Tensor, knobs: Knobs) -> Tensor:
     """Per token: kl_weight sum q ln q - sum w ln (w / sum w)."""
     q_NB = log_q_NB.exp()
-    w_NB = knobs.kl_weight * q_NB + knobs.ce_weight * is_label_NB
+    w_NB = knobs.kl_weight * q_NB + knobs.ce_weight * is_label_NB.to(q_NB.dtype)
     total_N1 = w_NB.sum(dim=-1, keepdim=True)
     return knobs.kl_weight * torch.xlogy(q_NB, q_NB).sum(dim=-1) - torch.xlogy(w_NB, w_NB / total_N1).sum(dim=-1)
 

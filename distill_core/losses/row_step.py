@@ -92,13 +92,17 @@ def _tail_softmax_(y_CV: Tensor, most_C1: Tensor, targets: Targets) -> Tensor:
     y_CV.scatter_(-1, targets.ids_NK[:, :1], torch.where(is_empty_C1, 0.0, -math.inf).to(y_CV.dtype))
     if y_CV.device.type == "cpu":
         torch.softmax(y_CV, dim=-1, out=y_CV)  # one pass in cache, bit-equal to the softmax that is not in place
-        tail_C1 = most_C1 - y_CV.amax(dim=-1, keepdim=True).log()
+        total_C1 = y_CV.amax(dim=-1, keepdim=True).reciprocal()  # the largest entry is exp(0) over the sum
     else:
-        shift_C1 = most_C1.masked_fill(is_empty_C1, 0.0)
-        total_C1 = y_CV.sub_(shift_C1).exp_().sum(dim=-1, keepdim=True)
+        total_C1 = y_CV.sub_(most_C1.masked_fill(is_empty_C1, 0.0)).exp_().sum(dim=-1, keepdim=True)
         y_CV.div_(total_C1)
-        tail_C1 = shift_C1 + total_C1.log()
-    return tail_C1.masked_fill(is_empty_C1, -math.inf).squeeze(-1)
+    return log_sum(most_C1, total_C1).squeeze(-1)
+
+
+def log_sum(most: Tensor, total: Tensor) -> Tensor:
+    """most + log(total), in float64: in float32 it would be 1e-5 off for logits of hundreds. -inf for an empty tail."""
+    dtype = closure.small_dtype(most.device)
+    return most.to(dtype) + total.to(dtype).log()
 
 
 class Entries(NamedTuple):
@@ -126,25 +130,23 @@ def finish_rows(
     entries: Entries, tail_C: Tensor, tail_at_1_C: Tensor | None, most_C: Tensor, targets: Targets, knobs: Knobs
 ) -> tuple[RowSums, BlockGradient]:
     """All that is [C, K]: loss rows, agreement, and the parts of the gradient, weights and T^2 included."""
-    temperature = knobs.temperature
+    temperature, dtype = knobs.temperature, entries.y_CK.dtype
     y_CB = closure.student_buckets(entries.y_CK, tail_C, targets)
     agreement = (entries.y_CK[:, 0] >= torch.maximum(entries.y_CK.amax(dim=-1), most_C)).sum()
     kl = closure.kl_rows(y_CB, targets, knobs)
     grad_CB = kl.grad_CB * (knobs.kl_weight * temperature**2)
     if entries.y_label_C is None:
         sums = RowSums(kl.value_C.sum(), torch.zeros_like(kl.value_C.sum()), agreement)
-        return sums, BlockGradient(grad_CB[:, -1:].to(tail_C.dtype), None, grad_CB[:, :-1].to(tail_C.dtype), None)
-    z_CB = y_CB if tail_at_1_C is None else closure.student_buckets(entries.y_CK * temperature, tail_at_1_C, targets)
+        return sums, BlockGradient(grad_CB[:, -1:].to(dtype), None, grad_CB[:, :-1].to(dtype), None)
+    z_CB = y_CB if tail_at_1_C is None else closure.student_buckets(entries.y_CK.to(y_CB.dtype) * temperature, tail_at_1_C, targets)
     ce = closure.ce_rows(z_CB, entries.y_label_C.to(z_CB.dtype) * temperature)
-    ce_grad_CB = ce.grad_CB * (knobs.ce_weight * temperature)  # z = T y
-    at_1_C1 = None
-    if tail_at_1_C is not None:
-        at_1_C1 = ce_grad_CB[:, -1:].to(tail_C.dtype)
-        ce_grad_CB = torch.cat([ce_grad_CB[:, :-1], torch.zeros_like(ce_grad_CB[:, -1:])], dim=-1)
-    grad_CB = (grad_CB + ce_grad_CB).to(tail_C.dtype)
     sums = RowSums(kl.value_C.sum(), ce.value_C.sum(), agreement)
-    label_C1 = torch.full_like(grad_CB[:, :1], -knobs.ce_weight * temperature)
-    return sums, BlockGradient(grad_CB[:, -1:], at_1_C1, grad_CB[:, :-1], label_C1)
+    ce_grad_CB = ce.grad_CB * (knobs.ce_weight * temperature)  # z = T y
+    ids_CK = (grad_CB + ce_grad_CB)[:, :-1].to(dtype)
+    label_C1 = torch.full_like(ids_CK[:, :1], -knobs.ce_weight * temperature)
+    if tail_at_1_C is None:
+        return sums, BlockGradient((grad_CB + ce_grad_CB)[:, -1:].to(dtype), None, ids_CK, label_C1)
+    return sums, BlockGradient(grad_CB[:, -1:].to(dtype), ce_grad_CB[:, -1:].to(dtype), ids_CK, label_C1)
 
 
 def add_sparse_(dx_CV: Tensor, gradient: BlockGradient, targets: Targets) -> None:

@@ -26,9 +26,9 @@ def tanh_of(x):
 def tail_stats_kernel(
     x_ptr,
     stride_x,
-    tail_ptr,
-    tail_at_1_ptr,
     most_ptr,
+    total_ptr,
+    total_at_1_ptr,
     V,
     height,
     temperature,
@@ -37,7 +37,11 @@ def tail_stats_kernel(
     HOLE: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Per row, over the tail: log-sum-exp of y, of T * y if NEEDS_AT_1, and the largest y; -inf for a row without tail."""
+    """Per row, over the tail: the largest y, the sum of exp(y - largest), and of exp(T (y - largest)) if NEEDS_AT_1.
+
+    Largest and sum stay apart: their log-sum-exp, rounded to float32, would be 1e-5 off for logits of hundreds.
+    A row without tail has -inf and 0.
+    """
     row = tl.program_id(0)
     x_row_ptr = x_ptr + row.to(tl.int64) * stride_x
     # each lane keeps its own maximum and sum: one exp for each element, one combination at the end
@@ -62,20 +66,17 @@ def tail_stats_kernel(
     row_most = tl.max(most, 0)
     row_total = tl.sum(total * tl.exp(most - row_most), 0)
     # a NaN must stay one: only a sum that is exactly 0 means that the tail is empty
-    is_empty = row_total == 0.0
-    tl.store(most_ptr + row, tl.where(is_empty, -float("inf"), row_most))
-    tl.store(tail_ptr + row, tl.where(is_empty, -float("inf"), row_most + tl.log(row_total)))
+    tl.store(most_ptr + row, tl.where(row_total == 0.0, -float("inf"), row_most))
+    tl.store(total_ptr + row, row_total)
     if NEEDS_AT_1:
-        row_at_1 = tl.sum(total_at_1 * tl.exp((most - row_most) * temperature), 0)
-        tl.store(tail_at_1_ptr + row, tl.where(is_empty, -float("inf"), row_most * temperature + tl.log(row_at_1)))
+        tl.store(total_at_1_ptr + row, tl.sum(total_at_1 * tl.exp((most - row_most) * temperature), 0))
 
 
 @triton.jit
 def tail_gradient_kernel(
     x_ptr,
     stride_x,
-    tail_ptr,
-    tail_at_1_ptr,
+    most_ptr,
     factor_ptr,
     factor_at_1_ptr,
     V,
@@ -86,7 +87,7 @@ def tail_gradient_kernel(
     HOLE: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """In place: x becomes factor * softmax of the tail (+ the same at T = 1), times dy/dx; 0 at the holes."""
+    """In place: x becomes factor * exp(y - largest) (+ the same at T = 1), times dy/dx; 0 at the holes."""
     row = tl.program_id(0)
     x_row_ptr = x_ptr + row.to(tl.int64) * stride_x
     at = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -97,9 +98,10 @@ def tail_gradient_kernel(
         bent = tanh_of(x)
         y = height * bent
         slope = height * (1.0 - bent * bent)
-    dx = tl.load(factor_ptr + row) * tl.exp(y - tl.load(tail_ptr + row))
+    below = y - tl.load(most_ptr + row)
+    dx = tl.load(factor_ptr + row) * tl.exp(below)
     if NEEDS_AT_1:
-        dx += tl.load(factor_at_1_ptr + row) * tl.exp(y * temperature - tl.load(tail_at_1_ptr + row))
+        dx += tl.load(factor_at_1_ptr + row) * tl.exp(below * temperature)
     if HAS_CAP:
         dx *= slope
     is_outside = (x == HOLE) | (y == -float("inf"))

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import LossInputError
 from .chunked import run_job
 from .contract import Knobs, LossParts, Targets, compute_dtype
-from .row_step import BlockGradient, Entries, RowSums, add_sparse_, finish_rows, needs_second_softmax
+from .row_step import BlockGradient, Entries, RowSums, add_sparse_, finish_rows, log_sum, needs_second_softmax
 
 BLOCK_V = 4096
 """Elements of one row in flight; with 8 warps at most 94 registers a thread compiled for sm_80, sm_90, sm_120 and gfx942, no spills."""
@@ -41,15 +41,17 @@ def triton_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradie
     constants = {"HAS_CAP": has_cap, "NEEDS_AT_1": needs_at_1, "HOLE": kernels.HOLE, "BLOCK_V": BLOCK_V, "num_warps": NUM_WARPS}
     entries = _read_entries(x_CV, targets, height=height, has_cap=has_cap)
     x_CV.scatter_(-1, targets.ids_NK, kernels.HOLE)
-    tail_C, tail_at_1_C, most_C = x_CV.new_empty(3, num_rows).unbind(0)
+    most_C, total_C, total_at_1_C = x_CV.new_empty(3, num_rows).unbind(0)
     with _on_device(x_CV.device):
-        kernels.tail_stats_kernel[(num_rows,)](x_CV, x_CV.stride(0), tail_C, tail_at_1_C, most_C, *shared, **constants)
-        sums, gradient = finish_rows(entries, tail_C, tail_at_1_C if needs_at_1 else None, most_C, targets, knobs)
+        kernels.tail_stats_kernel[(num_rows,)](x_CV, x_CV.stride(0), most_C, total_C, total_at_1_C, *shared, **constants)
+        tail_C = log_sum(most_C, total_C)
+        tail_at_1_C = log_sum(most_C * knobs.temperature, total_at_1_C) if needs_at_1 else None
+        sums, gradient = finish_rows(entries, tail_C, tail_at_1_C, most_C, targets, knobs)
         if with_gradient:
-            factor_C1 = gradient.tail_C1.contiguous()
-            factor_at_1_C1 = factor_C1 if gradient.tail_at_1_C1 is None else gradient.tail_at_1_C1.contiguous()
+            factor_C = _share(gradient.tail_C1, total_C)
+            factor_at_1_C = factor_C if gradient.tail_at_1_C1 is None else _share(gradient.tail_at_1_C1, total_at_1_C)
             grid = (num_rows, -(-vocab_size // BLOCK_V))
-            kernels.tail_gradient_kernel[grid](x_CV, x_CV.stride(0), tail_C, tail_at_1_C, factor_C1, factor_at_1_C1, *shared, **constants)
+            kernels.tail_gradient_kernel[grid](x_CV, x_CV.stride(0), most_C, factor_C, factor_at_1_C, *shared, **constants)
             add_sparse_(x_CV, _with_slope(gradient, entries, height) if has_cap else gradient, targets)
     return sums
 
@@ -60,6 +62,11 @@ def _read_entries(x_CV: Tensor, targets: Targets, *, height: float, has_cap: boo
     if has_cap:
         x_CK, x_C1 = height * x_CK.tanh(), None if x_C1 is None else height * x_C1.tanh()
     return Entries(x_CK, None if x_C1 is None else x_C1.squeeze(-1))
+
+
+def _share(factor_C1: Tensor, total_C: Tensor) -> Tensor:
+    """The row's factor over its sum; 0 for a row without tail."""
+    return torch.where(total_C == 0, 0.0, factor_C1.squeeze(-1) / total_C)
 
 
 def _with_slope(gradient: BlockGradient, entries: Entries, height: float) -> BlockGradient:

@@ -1,0 +1,48 @@
+"""The three products: wide heads, heads widened piece by piece, and the GPU's narrow ones with the mixed product replaced."""
+
+import pytest
+import torch
+from loss_cases import distance, made, run
+
+from distill_core.losses import chunked, products
+
+BF16 = torch.bfloat16
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 127])
+def test_widening_in_pieces_is_widening_at_once(monkeypatch, pieces):
+    monkeypatch.setattr(products, "WIDEN_ROWS", pieces)
+    case = made(n=9, v=127, d=8, k=7, dtype=BF16)
+    parts, grads = run(case, "chunked", chunk_tokens=4)
+    wide = case.changed(hidden_ND=case.hidden_ND.float(), lm_head_VD=case.lm_head_VD.float(), bias_V=case.bias_V.float())
+    wide_parts, wide_grads = run(wide, "chunked", chunk_tokens=4)
+    assert parts.loss.item() == pytest.approx(wide_parts.loss.item(), rel=1e-6)
+    for grad, wide_grad in zip(grads, wide_grads, strict=True):
+        assert distance(grad, wide_grad.to(BF16)) < 1e-3
+
+
+def narrow(hidden_ND, lm_head_RD, bias_R, *, vocab_size, factor, dtype):
+    return products.NarrowProducts(lm_head_RD, bias_R, vocab_size=vocab_size, factor=factor, narrow=BF16)
+
+
+@pytest.mark.parametrize(
+    "knobs", [{}, {"temperature": 2.0, "ce_weight": 0.5}, {"logit_scale": 0.25, "logit_softcap": 20.0}, {"vocab_size": 1000}]
+)
+def test_narrow_products_round_nothing_but_the_gradient(monkeypatch, knobs):
+    """The arithmetic that a GPU does with bfloat16 inputs, here with exact products of the same rounded values."""
+    monkeypatch.setattr(chunked, "choose_products", narrow)
+    monkeypatch.setattr(products, "mixed_mm", lambda a, b, out: torch.mm(a.float(), b.float(), out=out))
+    monkeypatch.setattr(products, "mixed_addmm", lambda a, b, out: out.addmm_(a.float(), b.float()))
+    case = made(n=64, v=1001, d=32, k=100, noise=0.1, temperature=knobs.get("temperature", 1.0), dtype=BF16)
+    if "vocab_size" in knobs:  # the row beyond it must not be among the targets
+        case = case.changed(ids_NK=torch.arange(100).expand(64, 100), labels_N=case.labels_N.clamp(max=999))
+    truth, truth_grads = run(case, "reference", torch.float64, **knobs)
+    parts, grads = run(case, "chunked", chunk_tokens=10, **knobs)
+    assert parts.loss.item() == pytest.approx(truth.loss.item(), rel=1e-4)
+    assert all(distance(grad, true) <= 5e-3 for grad, true in zip(grads, truth_grads, strict=True))
+
+
+def test_mixed_products_are_what_torch_offers():
+    """The two calls that only a GPU can run exist with these names and arguments."""
+    assert "out_dtype" in str(torch.ops.aten.mm.dtype_out._schema)
+    assert "out_dtype" in str(torch.ops.aten.addmm.dtype_out._schema)

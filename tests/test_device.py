@@ -1,0 +1,57 @@
+"""Which device, and the four questions to its memory."""
+
+import pytest
+import torch
+
+from distill_core import device as subject
+from distill_core.device import MemoryMeter, pick_device
+from distill_core.errors import ConfigError
+
+NUM_BYTES = 64 * 2**20
+
+
+def test_pick_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(ConfigError, match="device 'cuda:1': this machine has no CUDA device. Use 'auto' or 'cpu'."):
+        pick_device("cuda:1")
+    with pytest.raises(ConfigError, match="device 'gpu' is not known. Use 'auto', 'cpu', 'cuda' or 'cuda:1'."):
+        pick_device("gpu")
+
+
+def test_pick_device_with_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("auto") == pick_device("cuda") == torch.device("cuda:0")
+    assert pick_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(ConfigError, match="device 'cuda:2': this machine has 2 CUDA devices, numbered from 0"):
+        pick_device("cuda:2")
+
+
+def test_peak_sees_what_is_gone_and_can_be_reset():
+    meter = MemoryMeter(torch.device("cpu"))
+    meter.reset_peak()
+    before = meter.now_bytes()
+    block = torch.ones(NUM_BYTES, dtype=torch.uint8)
+    assert meter.now_bytes() - before > 0.9 * NUM_BYTES
+    del block
+    assert meter.now_bytes() - before < 0.5 * NUM_BYTES
+    assert 0.9 * NUM_BYTES < meter.peak_bytes() - before < 1.5 * NUM_BYTES
+    meter.reset_peak()
+    assert meter.peak_bytes() - before < 0.5 * NUM_BYTES
+    assert meter.now_bytes() < meter.limit_bytes()
+    assert meter.name == "process memory"
+
+
+def test_peak_without_the_kernels_help(monkeypatch):
+    """Where the high-water mark cannot be reset, the peak is the highest value seen."""
+    monkeypatch.setattr(subject, "can_reset_peak", lambda: False)
+    meter = MemoryMeter(torch.device("cpu"))
+    meter.reset_peak()
+    before = meter.peak_bytes()
+    block = torch.ones(NUM_BYTES, dtype=torch.uint8)
+    meter.now_bytes()
+    del block
+    assert meter.peak_bytes() - before > 0.9 * NUM_BYTES
+    meter.reset_peak()
+    assert meter.peak_bytes() - before < 0.5 * NUM_BYTES
