@@ -41,6 +41,8 @@ def builtin_folder() -> Path:
 def resolve(source: str) -> Kind:
     """What kind of thing a model's name is. Raises ModelError for a path that is not there and a name that cannot be an id."""
     path = Path(source).expanduser()
+    if not source.strip():
+        raise ModelError("the model has no name. Give 'builtin', a Hugging Face id, a folder or a .gguf file.")
     if source == BUILTIN:
         return "builtin"
     if source.lower().endswith(".gguf"):

@@ -51,7 +51,7 @@ def in_words(call: Callable[[], Result], source: str, revision: str | None, know
         ) from None
     except errors.RepositoryNotFoundError:
         raise ModelError(
-            f"model {source}: the Hub has no model of that name, or it is private.{did_you_mean(source, known) if known else ''} "
+            f"model {source}: the Hub has no model of that name, or it is private.{_near(source, known)} "
             "For a private one, run 'hf auth login' first."
         ) from None
     except errors.HFValidationError:
@@ -61,6 +61,12 @@ def in_words(call: Callable[[], Result], source: str, revision: str | None, know
         raise UnreachableError(f"model {source}: the Hub answered with {status}. Try again later, or use a local folder.") from None
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HTTPError, ConnectionError, TimeoutError) as error:
         raise UnreachableError(_unreachable_words(source, error)) from None
+
+
+def _near(source: str, known: Iterable[str]) -> str:
+    """A near miss among the models that this package lists; never the whole list."""
+    words = did_you_mean(source, known)
+    return words if words.startswith(" Did") else ""
 
 
 def _unreachable_words(source: str, error: Exception) -> str:
