@@ -137,7 +137,7 @@ def load_tokenizer(source: str, *, revision: str | None = None) -> Any:
     folder, extra = _place(source, revision, weights=False)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **extra)
-    except (ValueError, OSError, KeyError, ImportError, TypeError, AttributeError) as error:
+    except Exception as error:  # the tokenizers library raises plain Exception for a damaged vocabulary
         raise ModelError(
             f"model {source}: its tokenizer cannot be loaded: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]} "
             "A tokenizer.json is needed; pick a model that has one."
