@@ -38,8 +38,8 @@ class HeadOps:
 class Head(NamedTuple):
     """The live parameters of the head (not copies: gradients reach them) and what follows its product."""
 
-    weight_VD: torch.Tensor  # noqa: N815 - tensors carry their shape in their name
-    bias_V: torch.Tensor | None  # noqa: N815
+    weight_VD: torch.Tensor
+    bias_V: torch.Tensor | None
     logit_scale: float
     logit_softcap: float | None
 

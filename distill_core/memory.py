@@ -4,10 +4,11 @@ Formulas, in bytes. P: student parameters, N = micro-batch windows x window_toke
 H, G: attention and key-value heads of width h, I: feed-forward width, K: stored entries, C: tokens per chunk of the head.
 
 * weights 4P (float32, also under bf16 autocast), gradients 4P, AdamW 8P (two float32 moments; the fused optimizer makes no copies).
-* activations, one layer: N (4 a D + w (q H h + 2 r G h + m I) + 4 L) with a = 6 (10: Gemma, norms around both parts),
-  q = 4, r = 0 (q = 8, r = 1 where query and key are normalised), m = 4 (2 without a gate), w = 4 (2 under bf16), L only for packed windows
-  (the mask). Counted on a CPU with torch's saved_tensors_hooks (tests/test_memory.py counts again); attention scores are not
-  among them, because torch's fused attention recomputes them. Outside the layers: 4 N (4 D + 2 h). bf16 adds its copy of the weights, 2P.
+* activations, one layer: N (4 a D + w (2 h (H + E) + 2 h (H + G) r + m I) + 4 L) with a = 6 (10: Gemma, norms around both parts), E = H
+  and L, the window, only for packed windows (the mask; keys and values repeated for it), else E = G and no L; r = 1 where query and key
+  are normalised, else 0; m = 4 (2 without a gate); w = 4 (2 under bf16). Counted on a CPU with torch's
+  saved_tensors_hooks (tests/test_memory.py counts again); attention scores are not among them: torch's fused attention recomputes them.
+  Outside the layers: 4 N (4 D + 2 h). bf16 adds its copy of the weights, 2P.
   Activation checkpointing keeps 4 N D a layer and one layer in full.
 * fused loss: chunk 4 C V, the head's gradient 4 V D, gradient of the hidden states 4 N D, teacher's entries 24 N K.
 * dense loss: 2.9 x 4 N V (logits, log-softmax, gradient), with a dense teacher 5.8 x 4 N V. Measured on a CPU, float32, as 2.87-2.90 and
@@ -49,7 +50,7 @@ MEASURED = (
     {"vocab": 8192, "hidden": 512, "layers": 6, "heads": 8, "ffn": 1408, "batch": 2, "window": 128, "tensor_bytes": 476_000_000},
 )
 """Peaks above those of a tiny model: float32, K = 100, packed windows, tied head, Llama. Predicted: 67 MB (-17 %: small blocks),
-403 MB (+2 %), 471 MB (-1 %); of the whole process 2 % or less."""
+403 MB (+2 %), 471 MB (-1 %); of the whole process 2 % or less. Runs differ by 4 %."""
 
 QK_NORM = ("qwen3", "qwen3moe", "gemma3", "gemma3text", "olmo2")
 SANDWICH_NORM = ("gemma2", "gemma3", "gemma3text")
@@ -74,11 +75,10 @@ def layer_activation_bytes(facts: ModelFacts, *, window_tokens: int, packing: bo
     word = family_word(facts.architecture)
     narrow = 2 if bf16 else 4
     norms = 10 if word in SANDWICH_NORM else 6
-    normalised = word in QK_NORM
     heads, kv_heads = facts.num_heads * facts.head_dim, facts.num_kv_heads * facts.head_dim
     feed_forward = facts.intermediate_size * (2 if belongs(facts.architecture, UNGATED) else 4)
     feed_forward *= min(facts.num_experts, EXPERTS_AT_ONCE) or 1
-    attention = (8 if normalised else 4) * heads + (2 if normalised else 0) * kv_heads
+    attention = 2 * heads + 2 * (heads if packing else kv_heads) + (2 * (heads + kv_heads) if word in QK_NORM else 0)
     scores = 2 * facts.num_heads * window_tokens * 4 if word == "gemma2" else 0  # a softcap in the attention: torch's fused one cannot
     return 4 * norms * facts.hidden_size + narrow * (attention + feed_forward) + (4 * window_tokens if packing else 0) + scores
 
