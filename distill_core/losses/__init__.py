@@ -61,7 +61,7 @@ def topk_kl(
     impl: "reference" (dense definition), "chunked" (any device), "triton" (GPU), or "auto": triton on CUDA where it is installed, else
         chunked; which one and why is logged once.
     chunk_tokens: tokens per chunk of the head; None: 512 on a CPU, 256 above 65,536 tokens of vocabulary; on a GPU 2048 within 1 GiB.
-        Peak beyond inputs and gradients: about chunk_tokens * V * 4 bytes (an eighth more with a softcap, or with labels at T != 1).
+        Peak beyond inputs and gradients: about chunk_tokens * V * 4 bytes (an eighth more each for a softcap and for labels at T != 1).
 
     Raises LossInputError for shapes, types, settings, and (on a CPU, where looking is free) values that the loss cannot be computed from.
     """
@@ -90,9 +90,9 @@ def topk_kl(
         teacher_tail_N=teacher_tail_N,
         labels_N=labels_N,
     )
-    implementation = _implementation(impl, hidden_ND.device)
-    rows_M = checks.valid_rows(labels_N)
     dtype = compute_dtype(hidden_ND, lm_head_VD)
+    implementation = _implementation(impl, hidden_ND.device, dtype)
+    rows_M = checks.valid_rows(labels_N)
     targets = checks.build_targets(teacher_ids_NK, teacher_logprobs_NK, teacher_tail_N, labels_N, rows_M, dtype=dtype)
     if hidden_ND.device.type == "cpu":
         checks.check_values(targets, vocab_size=real_vocab)
@@ -122,10 +122,10 @@ def available_impls() -> list[str]:
     return ["reference", "chunked", *(["triton"] if can_run else [])]
 
 
-def _implementation(impl: str, device: torch.device) -> Implementation:
+def _implementation(impl: str, device: torch.device, dtype: torch.dtype) -> Implementation:
     checks.check_name("impl", impl, ("auto", "reference", "chunked", "triton"))
     if impl == "auto":
-        impl, why = _choose(device)
+        impl, why = _choose(device, dtype)
         _say_once(impl, why)
     if impl == "reference":
         from .reference import topk_kl_reference
@@ -140,9 +140,12 @@ def _implementation(impl: str, device: torch.device) -> Implementation:
     return topk_kl_triton
 
 
-def _choose(device: torch.device) -> tuple[str, str]:
+def _choose(device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
+    """(implementation, why)."""
     if device.type != "cuda":
         return "chunked", f"the student is on {device.type}"
+    if dtype == torch.float64:
+        return "chunked", "the student is float64"
     return ("triton", "the student is on CUDA") if has_triton() else ("chunked", "triton is not installed")
 
 

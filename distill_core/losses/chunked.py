@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .contract import Knobs, LossParts, Targets, compute_dtype
-from .products import Products, choose_products
+from .products import NarrowProducts, Products, narrow_dtype
 from .row_step import RowStep, RowSums, torch_row_step, zero_sums
 
 
@@ -25,6 +25,8 @@ class Job:
     knobs: Knobs
     row_step: RowStep
     is_grad_enabled: bool
+    narrow: torch.dtype | None
+    """bfloat16 or float16 on a GPU, where its matrix units are to be used."""
 
 
 def topk_kl_chunked(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None, targets: Targets, knobs: Knobs) -> LossParts:
@@ -33,7 +35,10 @@ def topk_kl_chunked(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None
 
 
 def run_job(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None, targets: Targets, knobs: Knobs, row_step: RowStep) -> LossParts:
-    job = Job(targets=targets, knobs=knobs, row_step=row_step, is_grad_enabled=torch.is_grad_enabled())
+    device_type = hidden_ND.device.type
+    autocast = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+    narrow = narrow_dtype(device_type, autocast, lm_head_VD.dtype, hidden_ND.dtype)
+    job = Job(targets=targets, knobs=knobs, row_step=row_step, is_grad_enabled=torch.is_grad_enabled(), narrow=narrow)
     loss, kl, ce, agreement = _ChunkedLoss.apply(hidden_ND, lm_head_VD, bias_V, job)
     return LossParts(loss, kl, ce, agreement, torch.full_like(agreement, hidden_ND.shape[0]))
 
@@ -54,9 +59,7 @@ class _ChunkedLoss(torch.autograd.Function):
         needs = [job.is_grad_enabled and needed for needed in ctx.needs_input_grad[:3]]
         with torch.autocast(hidden_ND.device.type, enabled=False):
             dtype = compute_dtype(hidden_ND, lm_head_VD)
-            products = choose_products(
-                hidden_ND, lm_head_VD, bias_V, vocab_size=job.knobs.vocab_size, factor=input_factor(job.knobs), dtype=dtype
-            )
+            products = make_products(lm_head_VD, bias_V, job, dtype)
             totals, hidden_grad_ND = _walk(hidden_ND, products, job, needs)
             weight_grad_VD, bias_grad_V = products.finish(weight=needs[1], bias=needs[2])
         ctx.save_for_backward(hidden_grad_ND, weight_grad_VD, bias_grad_V)
@@ -80,6 +83,13 @@ class _ChunkedLoss(torch.autograd.Function):
             for grad, dtype in zip(ctx.saved_tensors, ctx.input_dtypes, strict=True)
         ]
         return (*grads, None)
+
+
+def make_products(lm_head_VD: Tensor, bias_V: Tensor | None, job: Job, dtype: torch.dtype) -> Products:
+    vocab_size, factor = job.knobs.vocab_size, input_factor(job.knobs)
+    if job.narrow is None:
+        return Products(lm_head_VD, bias_V, vocab_size=vocab_size, factor=factor, dtype=dtype)
+    return NarrowProducts(lm_head_VD, bias_V, vocab_size=vocab_size, factor=factor, narrow=job.narrow)
 
 
 def _walk(hidden_ND: Tensor, products: Products, job: Job, needs: list[bool]) -> tuple[RowSums, Tensor | None]:

@@ -4,6 +4,8 @@ With x = factor * (h W^T + b):   dh = factor * dx W,   dW = factor * dx^T h,   d
 """
 
 # C: tokens of one chunk   V: real vocabulary   D: hidden size   R: all rows of the head, padding included   W: head rows widened at once
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -26,8 +28,7 @@ class Products:
         self.dtype = dtype
         self.weight_grad_RD: Tensor | None = None
         self.bias_grad_R: Tensor | None = None
-        is_narrow = lm_head_RD.dtype != dtype
-        self._wide_WD = lm_head_RD.new_empty(min(WIDEN_ROWS, vocab_size), lm_head_RD.shape[1], dtype=dtype) if is_narrow else None
+        self._wide_WD: Tensor | None = None
 
     def rows(self, hidden_CD: Tensor) -> Tensor:
         """The chunk's hidden states as the products take them; the factor goes into them, not into C x V logits."""
@@ -36,10 +37,10 @@ class Products:
 
     def logits(self, rows_CD: Tensor, out_CV: Tensor) -> None:
         """out = factor * (h W^T + b)."""
-        if self._wide_WD is None:
+        if self.lm_head_VD.dtype == self.dtype:
             torch.mm(rows_CD, self.lm_head_VD.t(), out=out_CV)
         else:
-            for start, wide_WD in self._widened(self._wide_WD):
+            for start, wide_WD in self._widened():
                 torch.mm(rows_CD, wide_WD.t(), out=out_CV[:, start : start + wide_WD.shape[0]])
         if self.bias_V is not None:
             out_CV.add_(self.bias_V)
@@ -49,11 +50,11 @@ class Products:
         return dx_CV
 
     def hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
-        if self._wide_WD is None:
+        if self.lm_head_VD.dtype == self.dtype:
             torch.mm(dx_CV, self.lm_head_VD, out=out_CD)
         else:
             out_CD.zero_()
-            for start, wide_WD in self._widened(self._wide_WD):
+            for start, wide_WD in self._widened():
                 out_CD.addmm_(dx_CV[:, start : start + wide_WD.shape[0]], wide_WD)
         if self.factor != 1.0:
             out_CD.mul_(self.factor)
@@ -85,11 +86,15 @@ class Products:
         grad_RD[self.lm_head_VD.shape[0] :].zero_()
         return grad_RD
 
-    def _widened(self, wide_WD: Tensor):
+    def _widened(self) -> Iterator[tuple[int, Tensor]]:
+        """(first row, wide copy) of one piece of the head after the other, all in one buffer."""
+        if self._wide_WD is None:
+            self._wide_WD = self.lm_head_VD.new_empty(min(WIDEN_ROWS, self.lm_head_VD.shape[0]), self.lm_head_VD.shape[1], dtype=self.dtype)
         for start in range(0, self.lm_head_VD.shape[0], WIDEN_ROWS):
             piece_WD = self.lm_head_VD[start : start + WIDEN_ROWS]
-            wide_WD[: piece_WD.shape[0]].copy_(piece_WD)
-            yield start, wide_WD[: piece_WD.shape[0]]
+            wide_WD = self._wide_WD[: piece_WD.shape[0]]
+            wide_WD.copy_(piece_WD)
+            yield start, wide_WD
 
 
 class NarrowProducts(Products):
@@ -102,7 +107,6 @@ class NarrowProducts(Products):
     def __init__(self, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, narrow: torch.dtype):
         super().__init__(lm_head_RD.to(narrow), bias_R, vocab_size=vocab_size, factor=factor, dtype=torch.float32)
         self.narrow = narrow
-        self._wide_WD = None
 
     def rows(self, hidden_CD: Tensor) -> Tensor:
         return hidden_CD.to(self.narrow)
@@ -146,15 +150,8 @@ def mixed_addmm(a: Tensor, b: Tensor, out: Tensor) -> None:
     torch.addmm(out, a, b, out_dtype=torch.float32, out=out)
 
 
-def choose_products(
-    hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, dtype: torch.dtype
-) -> Products:
-    """Narrow products on CUDA, where autocast or one of the inputs asks for them; wide ones everywhere else."""
-    narrow = None
-    if hidden_ND.device.type == "cuda" and dtype == torch.float32:
-        narrow = next((tensor.dtype for tensor in (lm_head_RD, hidden_ND) if tensor.dtype in (torch.bfloat16, torch.float16)), None)
-        if torch.is_autocast_enabled("cuda"):
-            narrow = torch.get_autocast_dtype("cuda")
-    if narrow in (torch.bfloat16, torch.float16):
-        return NarrowProducts(lm_head_RD, bias_R, vocab_size=vocab_size, factor=factor, narrow=narrow)
-    return Products(lm_head_RD, bias_R, vocab_size=vocab_size, factor=factor, dtype=dtype)
+def narrow_dtype(device_type: str, autocast: torch.dtype | None, *dtypes: torch.dtype) -> torch.dtype | None:
+    """What a GPU multiplies in: autocast's type, else that of a narrow input; None for wide products, and on any other device."""
+    if device_type != "cuda" or torch.float64 in dtypes:
+        return None
+    return next((dtype for dtype in (autocast, *dtypes) if dtype in (torch.bfloat16, torch.float16)), None)

@@ -14,7 +14,9 @@ from . import closure
 from .contract import Knobs, Targets
 
 SCRATCH_SHARE = 8
-"""Where a second temperature or a softcap needs the logits twice, rows are worked on in blocks of an eighth of a chunk."""
+SCRATCH_BYTES = 4 * 2**20
+"""Where a second temperature or a softcap needs the logits twice, rows are worked on in blocks: of an eighth of a chunk, or of
+4 MiB if that is more, since below that a block is little else than calls."""
 
 
 class RowSums(NamedTuple):
@@ -39,8 +41,8 @@ def zero_sums(device: torch.device) -> RowSums:
 def torch_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:
     """The row step in torch operations: the whole chunk at once, or in blocks where it needs scratch."""
     needs_scratch = needs_second_softmax(targets, knobs) or (knobs.logit_softcap is not None and with_gradient)
-    num_rows = x_CV.shape[0]
-    block = math.ceil(num_rows / SCRATCH_SHARE) if needs_scratch else num_rows
+    num_rows, vocab_size = x_CV.shape
+    block = max(math.ceil(num_rows / SCRATCH_SHARE), SCRATCH_BYTES // (vocab_size * x_CV.element_size())) if needs_scratch else num_rows
     totals = zero_sums(x_CV.device)
     for start in range(0, num_rows, block):
         stop = min(start + block, num_rows)
@@ -90,13 +92,18 @@ def _tail_softmax_(y_CV: Tensor, most_C1: Tensor, targets: Targets) -> Tensor:
     is_empty_C1 = most_C1 == -math.inf
     # a row of nothing but -inf would become NaN; one entry at 0 makes it a harmless row, whose factor is 0
     y_CV.scatter_(-1, targets.ids_NK[:, :1], torch.where(is_empty_C1, 0.0, -math.inf).to(y_CV.dtype))
-    if y_CV.device.type == "cpu":
+    if has_in_place_softmax(y_CV.device):
         torch.softmax(y_CV, dim=-1, out=y_CV)  # one pass in cache, bit-equal to the softmax that is not in place
         total_C1 = y_CV.amax(dim=-1, keepdim=True).reciprocal()  # the largest entry is exp(0) over the sum
     else:
         total_C1 = y_CV.sub_(most_C1.masked_fill(is_empty_C1, 0.0)).exp_().sum(dim=-1, keepdim=True)
         y_CV.div_(total_C1)
     return log_sum(most_C1, total_C1).squeeze(-1)
+
+
+def has_in_place_softmax(device: torch.device) -> bool:
+    """Tried on a CPU only."""
+    return device.type == "cpu"
 
 
 def log_sum(most: Tensor, total: Tensor) -> Tensor:

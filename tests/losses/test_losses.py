@@ -260,6 +260,15 @@ def test_auto_says_once_what_it_chose(caplog):
     assert [record.getMessage() for record in caplog.records] == ["loss: using impl='chunked', because the student is on cpu"]
 
 
+def test_auto_on_a_gpu(monkeypatch):
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(door, "has_triton", lambda: True)
+    assert door._choose(gpu, F32) == ("triton", "the student is on CUDA")
+    assert door._choose(gpu, torch.float64) == ("chunked", "the student is float64")
+    monkeypatch.setattr(door, "has_triton", lambda: False)
+    assert door._choose(gpu, F32) == ("chunked", "triton is not installed")
+
+
 def test_public_names():
     assert sorted(door.__all__) == ["IGNORE_INDEX", "LossParts", "available_impls", "loss_floor", "topk_kl"]
     assert available_impls()[:2] == ["reference", "chunked"]

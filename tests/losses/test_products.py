@@ -6,7 +6,7 @@ from loss_cases import distance, made, run
 
 from distill_core.losses import chunked, products
 
-BF16 = torch.bfloat16
+BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 127])
@@ -21,16 +21,12 @@ def test_widening_in_pieces_is_widening_at_once(monkeypatch, pieces):
         assert distance(grad, wide_grad.to(BF16)) < 1e-3
 
 
-def narrow(hidden_ND, lm_head_RD, bias_R, *, vocab_size, factor, dtype):
-    return products.NarrowProducts(lm_head_RD, bias_R, vocab_size=vocab_size, factor=factor, narrow=BF16)
-
-
 @pytest.mark.parametrize(
     "knobs", [{}, {"temperature": 2.0, "ce_weight": 0.5}, {"logit_scale": 0.25, "logit_softcap": 20.0}, {"vocab_size": 1000}]
 )
 def test_narrow_products_round_nothing_but_the_gradient(monkeypatch, knobs):
     """The arithmetic that a GPU does with bfloat16 inputs, here with exact products of the same rounded values."""
-    monkeypatch.setattr(chunked, "choose_products", narrow)
+    monkeypatch.setattr(chunked, "narrow_dtype", lambda *_: BF16)
     monkeypatch.setattr(products, "mixed_mm", lambda a, b, out: torch.mm(a.float(), b.float(), out=out))
     monkeypatch.setattr(products, "mixed_addmm", lambda a, b, out: out.addmm_(a.float(), b.float()))
     case = made(n=64, v=1001, d=32, k=100, noise=0.1, temperature=knobs.get("temperature", 1.0), dtype=BF16)
@@ -46,3 +42,18 @@ def test_mixed_products_are_what_torch_offers():
     """The two calls that only a GPU can run exist with these names and arguments."""
     assert "out_dtype" in str(torch.ops.aten.mm.dtype_out._schema)
     assert "out_dtype" in str(torch.ops.aten.addmm.dtype_out._schema)
+
+
+@pytest.mark.parametrize(
+    ("device_type", "autocast", "dtypes", "expected"),
+    [
+        ("cpu", BF16, (BF16, BF16), None),
+        ("cuda", None, (F32, F32), None),
+        ("cuda", None, (F32, BF16), BF16),
+        ("cuda", None, (F16, F32), F16),
+        ("cuda", BF16, (F32, F32), BF16),
+        ("cuda", BF16, (F64, F32), None),
+    ],
+)
+def test_when_products_are_narrow(device_type, autocast, dtypes, expected):
+    assert products.narrow_dtype(device_type, autocast, *dtypes) == expected
