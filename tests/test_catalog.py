@@ -1,5 +1,6 @@
 """Facts before weights: from headers, from a stand-in for the Hub, from the list; and every refusal in words."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -95,6 +96,14 @@ def test_the_list_knows_published_totals():
     assert rows["Qwen/Qwen2.5-0.5B-Instruct"]["vocab_size"] == 151_936  # the pair whose padding differs
     for family in {row["family"] for row in rows.values()}:
         assert any(row["role"] in ("teacher", "both") for row in rows.values() if row["family"] == family)
+
+
+def test_parameters_in_the_list_are_counted():
+    """By transformers itself, from each row's sizes, without weights."""
+    spec = importlib.util.spec_from_file_location("count_models", ROOT / "data" / "count_models.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.counted_table() == script.TABLE.read_text(encoding="utf-8")
 
 
 def test_a_listed_model_is_known_without_a_network():
