@@ -398,6 +398,8 @@ def look(get_tick):
     get_tick()
     found = walk.find(walk.place_from(mo.query_params().to_dict()))
     states = walk.step_states(found)
+    if found.cache:
+        mo.query_params().set("cache", found.cache.name)
     return found, states
 
 

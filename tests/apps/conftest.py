@@ -18,11 +18,9 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(distill_home):
     """An empty home folder, for this process and those it starts."""
-    folder = tmp_path / "home"
-    monkeypatch.setenv("DISTILL_HOME", str(folder))
-    return folder
+    return distill_home
 
 
 @pytest.fixture(scope="session")
