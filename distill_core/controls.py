@@ -62,16 +62,11 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
         plain["text"]["num_heldout_windows"] = min(64, max(8, text["num_windows"] // 4))
     plain["capture"] |= {"top_k": values["capture"]["top_k"]}
     init = student["init"]
-    plain["student"] = {"init": init}
-    if init == "pretrained":
-        plain["student"]["model"] = student["model"].strip() or None
-    else:
-        plain["student"]["num_layers"] = student["num_layers"] or None
-    if init == "fresh":
-        plain["student"]["hidden_size"] = student["hidden_size"] or None
-    hard = loss["hard_share"]
+    plain["student"] = _student_from(base, student)
     plain["loss"] |= {name: loss[name] for name in ("temperature", "divergence", "tail")}
-    plain["loss"] |= {"kl_weight": round(1 - hard, 4), "ce_weight": round(hard, 4)}
+    hard = loss["hard_share"]
+    if hard != control_values(base)["loss"]["hard_share"]:
+        plain["loss"] |= {"kl_weight": round(1 - hard, 4), "ce_weight": round(hard, 4)}
     steps = train["max_steps"]
     rate = train["learning_rate"]
     plain["train"] |= {
@@ -81,9 +76,28 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
         "seed": train["seed"],
         "name": None,
     }
-    if steps != base.train.max_steps:  # looks at the held-out text and warm-up follow the number of steps
+    if steps and steps != base.train.max_steps:  # looks at the held-out text and warm-up follow the number of steps
         plain["train"] |= {"eval_steps": max(1, steps // 10), "warmup_steps": max(1, steps // 12)}
     return from_dict(plain)
+
+
+def _student_from(base: DistillConfig, student: Values) -> dict[str, Any]:
+    """The student section; what the controls do not show stays as in `base` while the way to begin is the same."""
+    init = student["init"]
+    chosen: dict[str, Any] = base.student.model_dump() if init == base.student.init else {}
+    chosen["init"] = init
+    if init == "pretrained":
+        model = student["model"].strip() or None
+        if model != base.student.model:
+            chosen["revision"] = None
+        return chosen | {"model": model}
+    num_layers = student["num_layers"] or None
+    if num_layers != base.student.num_layers:
+        chosen["keep_layers"] = None
+    chosen["num_layers"] = num_layers
+    if init == "fresh":
+        chosen["hidden_size"] = student["hidden_size"] or None
+    return chosen
 
 
 def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:

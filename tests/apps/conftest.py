@@ -1,5 +1,6 @@
 """What the app tests share: a home folder of their own, a marimo server, and a real browser."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -41,12 +42,13 @@ def chromium():
 def serve(home, tmp_path):
     """serve(notebook, mode='run') -> address of a marimo server on it; ended, and its log shown, when the test ends."""
     servers = []
+    files = contextlib.ExitStack()
 
     def start(notebook: Path, mode: str = "run", **environment: str) -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        log = open(tmp_path / f"server-{port}.log", "wb")
+        log = files.enter_context(open(tmp_path / f"server-{port}.log", "wb"))
         command = [sys.executable, "-m", "marimo", "-q", mode, str(notebook), "--headless", "--no-token", "--port", str(port)]
         server = subprocess.Popen(
             command, cwd=REPO, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(REPO), **environment}
@@ -70,5 +72,5 @@ def serve(home, tmp_path):
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-        log.close()
         print(Path(log.name).read_text()[-3000:])
+    files.close()

@@ -35,7 +35,9 @@ def visit(chromium):
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
-        page.on("request", lambda request: elsewhere.append(request.url) if urlparse(request.url).hostname not in ("127.0.0.1", None) else None)
+        page.on(
+            "request", lambda request: elsewhere.append(request.url) if urlparse(request.url).hostname not in ("127.0.0.1", None) else None
+        )
         page.on("pageerror", lambda error: elsewhere.append(str(error)))
         page.goto(address)
         page.locator("#step-home").wait_for()
@@ -148,8 +150,9 @@ def test_phone_width_and_wrong_address(visit, serve):
     page.set_viewport_size({"width": 400, "height": 800})
     page.wait_for_function("document.documentElement.scrollWidth <= 400")
     says(page, "Press Capture")
+    page.locator("#step-cache").wait_for()
     page.locator(".walk-bar li.next a").click()
-    page.wait_for_function("Math.abs(document.querySelector('#step-cache').getBoundingClientRect().top) < 200")
+    page.wait_for_function("Math.abs(document.querySelector('#step-cache')?.getBoundingClientRect().top ?? 1e4) < 200")
     page.get_by_text("Hugging Face", exact=True).click()
     page.get_by_text("Name a model").wait_for()
     assert page.locator("#step-student").count() == 1, "the page lost its steps when the teacher was not named"

@@ -1,0 +1,123 @@
+"""The walk without a browser: what a click starts, and that the page holds together for any choice of its controls."""
+
+import importlib.util
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from distill_core import jobs, paths, walk
+from distill_core.cache import open_cache
+from distill_core.config import DistillConfig
+from distill_core.controls import control_values
+from distill_core.runs import create_run
+
+BUTTONS = ("capture_button", "train_button", "judge_button", "export_button", "stop_button", "stop_capture_button", "resume_button")
+
+
+@pytest.fixture
+def distill():
+    """A fresh copy of the notebook: an app keeps state between runs."""
+    spec = importlib.util.spec_from_file_location("distill_app", paths.apps_dir() / "distill.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Jobs that would have been started, instead of starting them."""
+    calls = []
+    monkeypatch.setattr(jobs, "start", lambda run: calls.append(run))
+    return calls
+
+
+class Form(dict):
+    """Stands in for a mo.ui.dictionary: values, and something to show for each."""
+
+    def __init__(self, **values):
+        super().__init__({name: f"[{name}]" for name in values})
+        self.value = values
+
+
+def pressed(*names):
+    return {name: SimpleNamespace(value=name in names, text=f"<button>{name}</button>") for name in BUTTONS}
+
+
+def at(monkeypatch, place: walk.Place):
+    """The page's address carries this place."""
+    monkeypatch.setattr(walk, "place_from", lambda query: place)
+
+
+def test_opening_the_page_starts_nothing_and_loads_no_torch(distill, started):
+    before = {name for name in ("torch", "transformers", "datasets") if name in sys.modules}
+    _, defs = distill.app.run()
+    assert started == []
+    assert defs["states"]["cache"] == "next"
+    assert defs["config"] == DistillConfig(), "the controls' defaults are the config's defaults"
+    assert {name for name in ("torch", "transformers", "datasets") if name in sys.modules} == before
+
+
+def test_capture_starts_one_capture_of_the_config_that_is_shown(distill, started):
+    text = Form(**control_values(DistillConfig())["text"] | {"num_windows": 100})
+    _, defs = distill.app.run(defs=pressed("capture_button") | {"text": text})
+    assert [run.status().kind for run in started] == ["capture"]
+    assert started[0].config() == defs["config"]
+    assert started[0].config().text.num_windows == 100
+
+
+def test_train_starts_the_student_and_its_twin_on_the_cache(distill, started, small_cache, monkeypatch):
+    at(monkeypatch, walk.Place(cache="small"))
+    distill.app.run(defs=pressed("train_button"))
+    student, twin = started
+    assert student.inputs() == twin.inputs() == {"cache": "small"}
+    assert (student.config().loss.kl_weight, student.config().loss.ce_weight) == (1, 0)
+    assert (twin.config().loss.kl_weight, twin.config().loss.ce_weight) == (0, 1)
+    assert student.config().train == twin.config().train
+    assert student.config().text == DistillConfig(**open_cache("small").manifest.config).text, "the text is the cache's"
+
+
+def test_train_without_twin(distill, started, small_cache, monkeypatch):
+    at(monkeypatch, walk.Place(cache="small"))
+    train = Form(**control_values(DistillConfig())["train"] | {"twin": False})
+    distill.app.run(defs=pressed("train_button") | {"train": train})
+    assert len(started) == 1
+
+
+def test_judge_names_the_twin(distill, started, small_cache, monkeypatch):
+    student, twin = (create_run("train", DistillConfig(), inputs={"cache": "small"}) for _ in range(2))
+    for run in (student, twin):
+        run.model_folder.mkdir()
+        run.update(state="done")
+    at(monkeypatch, walk.Place(cache="small", run=student.id, baseline=twin.id))
+    _, defs = distill.app.run(defs=pressed("judge_button"))
+    assert started[-1].inputs() == {"run": student.id, "baseline": twin.id}
+    assert defs["states"]["judge"] == "next"
+
+
+def test_stop_asks_the_active_runs_only(distill, small_cache, monkeypatch):
+    running, ended = (create_run("train", DistillConfig(), inputs={"cache": "small"}) for _ in range(2))
+    ended.update(state="done")
+    at(monkeypatch, walk.Place(cache="small", run=running.id, baseline=ended.id))
+    distill.app.run(defs=pressed("stop_button"))
+    assert running.stop_requested()
+    assert not ended.stop_requested()
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "words"),
+    [
+        ("teacher", {"kind": "local", "model": "/no/such/folder"}, "no such folder"),
+        ("teacher", {"kind": "hub", "model": ""}, "Name"),
+        ("text", {"kind": "local", "source": "/no/such/file.txt"}, "no such file"),
+        ("student", {"init": "pretrained", "model": ""}, "student.model"),
+        ("student", {"init": "prune_layers", "num_layers": 99}, "99"),
+        ("train", {"max_steps": None}, "max_steps"),
+    ],
+)
+def test_a_bad_choice_is_explained_in_words_and_the_page_stands(distill, started, section, values, words):
+    form = Form(**control_values(DistillConfig())[section] | {"twin": True} | values)
+    _, defs = distill.app.run(defs={section: form})
+    problems = [str(defs[name]) for name in ("problem", "plan_problem", "token_problem", "teacher_problem")]
+    assert any(words in problem for problem in problems), problems
+    assert started == []

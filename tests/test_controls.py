@@ -1,0 +1,137 @@
+"""Controls to config and back, the costs named before anything is spent, and the preview."""
+
+import io
+import json
+import math
+import zipfile
+
+import pytest
+
+from distill_core import catalog, controls
+from distill_core.cache import open_cache
+from distill_core.config import DistillConfig, from_dict
+from distill_core.errors import ConfigError, TextError
+
+PLAIN = DistillConfig()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"teacher": {"model": "Qwen/Qwen3-8B", "revision": "abc"}, "text": {"source": "owner/name", "subset": "en", "column": "messages"}},
+        {"student": {"init": "prune_layers", "keep_layers": [0, 3]}, "train": {"learning_rate": 0.003, "max_steps": 40, "eval_steps": 7}},
+        {"student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B", "revision": "abc"}, "loss": {"kl_weight": 1.0, "ce_weight": 0.5}},
+        {"student": {"num_layers": 3, "hidden_size": 64, "num_attention_heads": 2}, "loss": {"temperature": 1.3, "tail": "drop"}},
+        {"text": {"num_windows": 60, "num_heldout_windows": 16, "packing": False}, "capture": {"top_k": 33, "batch_windows": 2}},
+    ],
+)
+def test_a_config_survives_the_controls(values):
+    """What a visitor comes back to is what the run was made with, also where the controls do not show it."""
+    config = from_dict(values)
+    assert controls.config_from(config, controls.control_values(config)) == config
+
+
+def changed(section, **values):
+    shown = controls.control_values(PLAIN)
+    return controls.config_from(PLAIN, shown | {section: shown[section] | values})
+
+
+def test_what_follows_from_a_control():
+    assert changed("text", num_windows=100).text.num_heldout_windows == 25
+    assert changed("text", num_windows=12800).text.num_heldout_windows == 64
+    assert (changed("train", max_steps=40).train.eval_steps, changed("train", max_steps=40).train.warmup_steps) == (4, 3)
+    assert (changed("loss", hard_share=0.25).loss.kl_weight, changed("loss", hard_share=0.25).loss.ce_weight) == (0.75, 0.25)
+    assert changed("student", init="prune_layers").train.learning_rate == controls.LEARNING_RATES["prune_layers"]
+    assert changed("teacher", kind="hub", model=" Qwen/Qwen3-8B ").teacher.model == "Qwen/Qwen3-8B"
+
+
+def test_a_value_that_cannot_be_is_explained():
+    with pytest.raises(ConfigError, match="student.model"):
+        changed("student", init="pretrained")
+
+
+def test_tried_gives_words_for_the_users_errors_only():
+    def refuse():
+        raise ConfigError("words")
+
+    assert controls.tried(refuse) == (None, "words")
+    assert controls.tried(int, "3") == (3, "")
+    with pytest.raises(ValueError, match="invalid literal"):
+        controls.tried(int, "x")
+
+
+def test_estimate_by_hand():
+    facts = catalog.facts("builtin")
+    config = from_dict(
+        {"text": {"num_windows": 10, "num_heldout_windows": 2, "window_tokens": 100}, "capture": {"top_k": 50}, "train": {"max_steps": 5}}
+    )
+    cost = controls.estimate_cache(config, facts, on_gpu=False)
+    assert cost.num_tokens == 1200
+    assert cost.disk_bytes == 1200 * (50 * 4 + 24)
+    assert cost.readings == 5 * 8 / 10
+    assert cost.teacher_s == pytest.approx(2 * facts.num_parameters * 1200 / controls.CPU_FLOPS)
+
+
+def test_the_estimate_bounds_a_real_cache(small_cache):
+    config = from_dict(small_cache.manifest.config)
+    cost = controls.estimate_cache(config, catalog.facts("builtin"), on_gpu=False)
+    assert 0.4 * cost.disk_bytes < small_cache.manifest.num_bytes <= 1.2 * cost.disk_bytes
+
+
+def test_differences_from_the_cache(small_cache):
+    made = from_dict(small_cache.manifest.config)
+    assert controls.differences(made, small_cache) == []
+    other = made.changed(capture=made.capture.changed(top_k=5), text=made.text.changed(num_windows=99))
+    assert controls.differences(other, small_cache) == [
+        "text.num_windows: 24 in the cache, now 99",
+        "capture.top_k: 20 in the cache, now 5",
+    ]
+    assert controls.for_cache(PLAIN, small_cache).text == made.text
+    assert controls.for_cache(PLAIN, small_cache).train == PLAIN.train
+
+
+def test_kept_mass_falls_with_temperature(small_cache):
+    masses = [row["kept_mass"] for row in controls.kept_mass_rows(small_cache)]
+    assert masses == sorted(masses, reverse=True)
+    assert masses[0] == pytest.approx(open_cache("small").kept_mass(1.0).mean(), abs=1e-4)
+
+
+def test_teacher_line_is_what_the_judge_says(small_cache):
+    from distill_core.evaluate import teacher_row
+
+    assert controls.teacher_bits_per_byte(small_cache) == pytest.approx(teacher_row(small_cache)["bits_per_byte"])
+
+
+def test_preview_in_this_process_and_in_one_of_its_own_agree(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"text": "Once upon a time <b>there</b> was a boy."}) + "\n")
+    shown = controls.control_values(PLAIN)
+    here = controls.preview(PLAIN, shown["teacher"], shown["text"] | {"kind": "local", "source": str(file)})
+    assert "".join(row["token"] for row in here[1:-1]) == "Once upon a time <b>there</b> was a boy."
+    teacher = {"kind": "local", "model": str(catalog.builtin_folder())}  # a folder is read by transformers, in another process
+    there = controls.preview(PLAIN, teacher, shown["text"] | {"kind": "local", "source": str(file)})
+    assert [row["token_id"] for row in there] == [row["token_id"] for row in here]
+    with pytest.raises(TextError, match="no such file"):
+        controls.preview(PLAIN, teacher, shown["text"] | {"kind": "local", "source": str(tmp_path / "none.txt")})
+
+
+def test_siblings_share_a_family_and_are_smaller():
+    table = catalog.models_table()
+    teacher = next(row for row in table.sort("num_parameters", descending=True).iter_rows(named=True) if row["role"] != "student")
+    found = controls.siblings(catalog.facts(teacher["id"]))
+    assert found
+    assert all(size < teacher["num_parameters"] for _, size in found)
+    assert controls.siblings(catalog.facts("builtin")) == []
+
+
+def test_zip_holds_the_folder(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "a.txt").write_text("hello")
+    with zipfile.ZipFile(io.BytesIO(controls.zipped(tmp_path / "model"))) as archive:
+        assert archive.read("model/a.txt") == b"hello"
+
+
+def test_rates_cover_every_way_to_begin():
+    assert set(controls.LEARNING_RATES) == {"fresh", "prune_layers", "pretrained"}
+    assert all(math.isfinite(rate) for rate in controls.LEARNING_RATES.values())

@@ -1,0 +1,81 @@
+"""HTML pieces: nothing from outside is taken for markup, and every state has its words."""
+
+import re
+
+import pytest
+
+from distill_core import catalog, scoreboard, views
+from distill_core.walk import STEPS
+
+EVIL = "<script>alert('x')</script>"
+
+
+def test_text_from_outside_is_escaped():
+    token = {"document": 0, "token": EVIL, "token_id": 1, "is_target": True}
+    row = {"who": EVIL, "samples": [EVIL], "bits_per_byte": 1.0}
+    made = [
+        views.tokens([token]),
+        views.notes([EVIL]),
+        views.plain(EVIL),
+        views.facts([(EVIL, EVIL)]),
+        views.locked(EVIL, EVIL),
+        views.aside(EVIL),
+        views.stale([EVIL]),
+        views.suggestions([(EVIL, 5)]),
+        scoreboard.judge_table([row]),
+        scoreboard.samples([EVIL], [row]),
+    ]
+    for piece in made:
+        assert "<script" not in piece
+        assert "&lt;script&gt;" in piece
+
+
+@pytest.mark.parametrize("state", list(views.SAID))
+def test_every_state_is_said_in_words_not_only_in_colour(state):
+    states = dict.fromkeys(STEPS, state)
+    assert views.SAID[state] in views.step_heading("train", states)
+    bar = views.step_bar(states, "Press", "train")
+    assert bar.count(f": {views.SAID[state]}") == 9
+    assert bar.count("<li") == 9
+
+
+def test_bar_links_to_headings():
+    states = dict.fromkeys(STEPS, "ready")
+    targets = set(re.findall(r'href="#([\w-]+)"', views.step_bar(states, "Press", "train")))
+    assert targets == {re.search(r'id="([\w-]+)"', views.step_heading(key, states)).group(1) for key in STEPS}
+
+
+@pytest.mark.parametrize(
+    ("hard", "temperature", "divergence", "said"),
+    [
+        (0, 1, "forward_kl", "loss = 1 × KL(teacher ‖ student)"),
+        (0.5, 2, "forward_kl", "loss = 0.5 × 2² × KL(teacher ‖ student) at T = 2 + 0.5 × cross-entropy with the text's next token"),
+        (1, 2, "reverse_kl", "loss = 1 × cross-entropy with the text's next token"),
+        (0, 1.5, "reverse_kl", "loss = 1 × 1.5² × KL(student ‖ teacher) at T = 1.5"),
+    ],
+)
+def test_formula(hard, temperature, divergence, said):
+    formula = views.formula({"hard_share": hard, "temperature": temperature, "divergence": divergence})
+    assert said in formula.replace("&#x27;", "'")
+
+
+def test_tokens_show_the_mask():
+    rows = [{"document": 0, "token": word, "token_id": i, "is_target": i > 0} for i, word in enumerate(("<eos>", "Once", "\n"))]
+    shown = views.tokens(rows)
+    assert shown.count('class="seen" title') == 1
+    assert shown.count('class="learned" title') == 2
+    assert "⏎" in shown
+
+
+def test_the_table_has_a_line_for_each_and_dashes_for_what_is_unknown():
+    rows = [{"who": "hard labels", "bits_per_byte": 1.5}, {"who": "teacher", "bits_per_byte": 0.25, "num_parameters": 2_160_000}]
+    table = scoreboard.judge_table(rows)
+    assert table.index("teacher") < table.index("hard-label twin"), "teacher first"
+    assert "2.16M" in table
+    assert "–" in table
+
+
+def test_facts_of_the_built_in_teacher():
+    shown = views.model_facts(catalog.facts("builtin"))
+    assert "2,048" in shown
+    assert "Apache-2.0" in shown

@@ -1,0 +1,108 @@
+"""Which step is next, what a moved place forgets, and pages opened on what is no longer there."""
+
+import json
+
+import pytest
+
+from distill_core import walk
+from distill_core.config import DistillConfig
+from distill_core.errors import RunError
+from distill_core.runs import create_run
+from distill_core.walk import Place, find, step_states, what_next
+
+CONFIG = DistillConfig()
+
+
+def trained(state="done", **inputs):
+    run = create_run("train", CONFIG, inputs={"cache": "small", **inputs})
+    run.model_folder.mkdir()
+    run.update(state=state)
+    return run
+
+
+def next_of(place):
+    states = step_states(find(place))
+    assert list(states.values()).count("next") <= 1
+    assert list(states) == list(walk.STEPS)
+    return what_next(find(place))[0], states
+
+
+def test_nothing_yet():
+    key, states = next_of(Place())
+    assert key == "cache"
+    assert states["teacher"] == "ready"
+    assert states["train"] == states["judge"] == states["home"] == "locked"
+
+
+def test_while_the_teacher_reads():
+    run = create_run("capture", CONFIG)
+    key, states = next_of(Place(capture=run.id))
+    assert (key, states["cache"]) == ("cache", "working")
+    run.update(state="failed", error="no")
+    assert next_of(Place(capture=run.id))[1]["cache"] == "next"
+
+
+def test_with_a_cache(small_cache):
+    key, states = next_of(Place(cache="small"))
+    assert key == "train"
+    assert states["cache"] == "done"
+    assert states["judge"] == "locked"
+
+
+def test_judge_waits_for_the_twin(small_cache):
+    student, twin = trained(), create_run("train", CONFIG, inputs={"cache": "small"})
+    place = Place(run=student.id, baseline=twin.id)
+    assert next_of(place)[0] == "train"  # the cache is found through the run
+    assert next_of(place)[1]["train"] == "working"
+    twin.update(state="failed", error="no")
+    key, states = next_of(place)
+    assert key == "judge"
+    assert find(place).can_resume
+    assert states["train"] == "done"
+
+
+def test_a_failed_student_is_trained_again(small_cache):
+    run = create_run("train", CONFIG, inputs={"cache": "small"})
+    run.update(state="failed", error="no")
+    key, states = next_of(Place(run=run.id))
+    assert key == "train"
+    assert states["judge"] == "locked"
+    assert find(Place(run=run.id)).can_resume
+
+
+def test_judged_and_taken_home(small_cache):
+    run = trained()
+    run.evaluation_path.write_text(json.dumps({"rows": [], "verdict": "", "prompts": [], "notes": []}))
+    assert next_of(Place(run=run.id))[0] == "home"
+    walk.export_folder(run.id).mkdir(parents=True)
+    states = next_of(Place(run=run.id))[1]
+    assert set(states.values()) == {"done"}
+    assert "All nine" in what_next(find(Place(run=run.id)))[1]
+
+
+def test_an_address_that_leads_nowhere_is_explained():
+    found = find(Place(run="gone", cache="lost"))
+    assert len(found.problems) == 2
+    assert "gone" in found.problems[0]
+    assert "lost" in found.problems[1]
+    assert walk.opening_config(Place(run="gone")) == CONFIG
+
+
+def test_settings_come_back(small_cache):
+    run = create_run("train", CONFIG.changed(train=CONFIG.train.changed(max_steps=7)), inputs={"cache": "small"})
+    assert walk.opening_config(Place(run=run.id)).train.max_steps == 7
+    assert walk.opening_config(Place(cache="small")).text.num_windows == 24
+
+
+def test_place_from_an_address():
+    assert walk.place_from({"run": "a", "cache": ["b", "c"], "file": "x", "judge": ""}) == Place(run="a", cache="c")
+    full = Place(capture="a", cache="b", run="c", baseline="d", judge="e")
+    assert walk.moved(full, capture="z") == Place(capture="z")
+    assert walk.moved(full, run="z") == Place(capture="a", cache="b", run="z")
+    assert walk.moved(full, run="z", baseline="y") == Place(capture="a", cache="b", run="z", baseline="y")
+    assert walk.moved(full, judge="z") == Place(capture="a", cache="b", run="c", baseline="d", judge="z")
+
+
+def test_resume_needs_something_to_resume(small_cache):
+    with pytest.raises(RunError, match="nothing to resume"):
+        walk.resume_all(Place(run=trained().id))
