@@ -26,11 +26,11 @@ from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns
 from .cache.manifest import Teacher
 from .cache.reader import position_ids
 from .cache.shards import EMPTY_ID
+from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
 from .errors import CacheError
 from .heads import Head, check_documents_kept_apart, head_inputs, probe_head, read_head
-from .model_facts import dtype_in_memory
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
 from .sparse import SparseRows, sparse_rows, widened

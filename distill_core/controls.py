@@ -16,9 +16,9 @@ import polars as pl
 
 from . import catalog, corpus, memory, panel
 from .cache import Cache, open_cache
+from .catalog.model_facts import ModelFacts
 from .config import BUILTIN, DistillConfig, from_dict
 from .errors import DistillError, RunError, TextError
-from .model_facts import ModelFacts
 from .runs import Run
 from .walk import export_folder
 

@@ -66,7 +66,7 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         "| | |",
         "| --- | --- |",
         f"| teacher | {Path(teacher.model).name} ({teacher.architecture}, {show_count(teacher.num_parameters)}, {teacher.dtype}) |",
-        *(f"| {name} | `{value}` |" for name, value in fields.items() if name.startswith("teacher.") and name not in stated),
+        *(f"| {name} | `{value}` |" for name, value in fields.items() if name.startswith("teacher.") and name not in stated and value != "None"),
         f"| text | {Path(fields['text.source']).name}, {manifest.num_windows('train'):,} windows of {manifest.plan.window_tokens} tokens |",
         f"| cache sha256 | `{manifest.sha256()}` |",
         f"| K | {loss.top_k or manifest.plan.top_k} |",

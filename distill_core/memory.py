@@ -29,10 +29,10 @@ from typing import Any
 import polars as pl
 
 from . import catalog
+from .catalog.model_facts import ModelFacts, belongs, dtype_in_memory, family_word
+from .catalog.shapes import check_window, student_facts
 from .config import DistillConfig
 from .limits import device_limit, is_gpu
-from .model_facts import ModelFacts, belongs, dtype_in_memory, family_word
-from .shapes import check_window, student_facts
 from .units import GIB, gib, show_gib
 
 MODES = ("online", "offline dense", "offline fused")

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from . import catalog, hub
+from . import catalog
+from .catalog import hub
+from .catalog.weights import sha256, weight_names
 from .errors import ModelError, VocabularyError
-from .weights import sha256, weight_names
 
 NAMED_TOKENS = 3
 """How many differing tokens a refusal lists."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from . import models
+from .catalog.model_facts import FIELDS, shape_from_config
+from .catalog.shapes import Shape, fresh_shape, kept_layers
 from .config import DistillConfig
 from .errors import ConfigError, ModelError
-from .model_facts import FIELDS, shape_from_config
-from .shapes import Shape, fresh_shape, kept_layers
 
 # Config entries that list layer numbers, not one value per layer.
 LAYER_NUMBERS = ("mlp_only_layers", "full_attn_idxs", "attn_layer_indices", "full_attention_layers")

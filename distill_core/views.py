@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .cache import Cache
+from .catalog.model_facts import ModelFacts
 from .controls import CacheEstimate
 from .memory import MODES, Report
-from .model_facts import ModelFacts
 from .units import show_count, show_disk, show_gib, show_time
 from .walk import STEPS, StepState
 

@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 
 from distill_core import catalog
+from distill_core.catalog import lookup
+from distill_core.catalog.model_facts import ModelFacts, dense_parameters, dtype_in_memory, shape_from_config
+from distill_core.catalog.weights import read_gguf, read_safetensors, sha256, weight_names
 from distill_core.errors import ModelError
-from distill_core.model_facts import ModelFacts, dense_parameters, dtype_in_memory, shape_from_config
-from distill_core.weights import read_gguf, read_safetensors, sha256, weight_names
 
 from .hub_stand_in import COMMIT, hub_with
 
 ROOT = Path(__file__).parent.parent
 
 
-def write_gguf(path, *tensors):
+def write_gguf(path, *tensors, architecture="llama"):
     """A tiny llama in GGUF, by the library that defines the format; tensors are (name, shape)."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_license("mit")
     writer.add_block_count(2)
     writer.add_embedding_length(4)
@@ -79,7 +80,7 @@ def test_the_list_agrees_with_its_own_sizes():
     assert table["id"].is_unique().all()
     assert table.null_count().drop("gated").sum_horizontal().item() == 0
     for name in table["id"]:
-        row = catalog._row_facts(name)
+        row = lookup._row_facts(name)
         assert dense_parameters(row) == pytest.approx(row.num_parameters, rel=0.01), name
 
 
@@ -235,13 +236,14 @@ def test_type_in_memory():
 
 ASK = """
 import json, sys
-from distill_core import catalog, hub
+from distill_core import catalog
+from distill_core.catalog import hub
 out = []
 for what, source, revision in json.loads(sys.argv[1]):
     try:
         found = getattr(catalog if what == "facts" else hub, what)(source, revision)
         out.append(str(found) if what != "facts" else [found.num_parameters, found.license, found.gated, found.commit, *found.notes])
-    except catalog.ModelError as error:
+    except hub.ModelError as error:
         out.append(f"{type(error).__name__}: {error}")
 print(json.dumps(out))
 """

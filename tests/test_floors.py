@@ -12,8 +12,8 @@ PACKAGE = ROOT / "distill_core"
 FLOORS = {
     0: {"config", "errors", "units", "paths"},
     1: {
-        "cache", "catalog", "charts", "controls", "corpus", "hub", "jobs", "judgement", "limits", "memory", "metrics", "model_facts",
-        "panel", "progress", "runs", "scoreboard", "shapes", "views", "walk", "weights",
+        "cache", "catalog", "charts", "controls", "corpus", "jobs", "judgement", "limits", "memory", "metrics",
+        "panel", "progress", "runs", "scoreboard", "views", "walk",
     },
     2: {"batches", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "trainer"},

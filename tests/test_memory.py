@@ -13,10 +13,10 @@ import transformers as tf
 
 from distill_core import limits, memory
 from distill_core.catalog import facts
+from distill_core.catalog.model_facts import ModelFacts, shape_from_config
 from distill_core.config import DistillConfig, from_dict
 from distill_core.errors import ConfigError
 from distill_core.losses import default_chunk_tokens
-from distill_core.model_facts import ModelFacts, shape_from_config
 
 ROOT = Path(__file__).parent.parent
 

@@ -6,9 +6,9 @@ import transformers as tf
 
 from distill_core import models, students
 from distill_core.catalog import facts
+from distill_core.catalog.shapes import check_window, fresh_shape, kept_layers, student_facts
 from distill_core.config import DistillConfig, StudentConfig, TeacherConfig, TextConfig, TrainConfig
 from distill_core.errors import ConfigError, ModelError, VocabularyError
-from distill_core.shapes import check_window, fresh_shape, kept_layers, student_facts
 
 V = 61
 PLAIN = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6, "num_attention_heads": 4}

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import catalog
-from .config import DistillConfig, StudentConfig
-from .errors import ConfigError
+from ..config import DistillConfig, StudentConfig
+from ..errors import ConfigError
+from . import lookup
 from .model_facts import ModelFacts, dense_parameters, layer_parameters
 
 WIDTH_STEP = 8
@@ -108,7 +108,7 @@ def student_facts(config: DistillConfig, teacher: ModelFacts) -> ModelFacts:
     student = config.student
     if student.init == "pretrained":
         assert student.model is not None
-        return catalog.facts(student.model, student.revision)
+        return lookup.facts(student.model, student.revision)
     common: dict[str, Any] = {
         "source": f"{student.init} from {teacher.source}",
         "dtype_on_disk": "float32",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from .config import Dtype
+from ..config import Dtype
 
 Kind = Literal["builtin", "hub", "folder", "gguf"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import polars as pl
 
+from ..config import BUILTIN
+from ..errors import ModelError
+from ..paths import data_dir
 from . import hub
-from .config import BUILTIN
-from .errors import ModelError
 from .model_facts import DTYPE_BYTES, Kind, ModelFacts, dense_parameters, dtype_in_memory, shape_from_config
-from .paths import data_dir
 from .weights import SAFETENSORS_DTYPES, read_gguf, read_safetensors, weight_names
 
 __all__ = ["DTYPE_BYTES", "Kind", "ModelFacts", "builtin_folder", "dtype_in_memory", "facts", "models_table", "resolve"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import ModelError, did_you_mean
+from ..errors import ModelError, did_you_mean
 from .weights import weight_names
 
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.jinja", "README.md", "LICENSE*"]
