@@ -67,7 +67,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
         tokenizer.save_pretrained(folder / "tokenizer")
         missing = writer.missing()
         num_rows = sum(shard.num_windows for shard in missing) * (plan.window_tokens - 1)
-        writer.check_space(num_rows * (plan.top_k * 4 + 24))
+        writer.check_space(num_rows * (plan.top_k * 4 + 56))
         progress.phase(f"loading the teacher {config.teacher.model} ({show_count(facts.num_parameters)} parameters)")
         model = models.load_model(config.teacher.model, revision=config.teacher.revision, dtype=dtype, device=str(device)).eval()
         head = widened(read_head(model, probe_head(model, plan.vocab_size)))
@@ -215,7 +215,8 @@ def _columns(windows: Any, shard: ShardPlan, batches: list[SparseRows]) -> Shard
         targets_nP=targets_nP,
         teacher_ids_nPK=spread("ids_RK", np.uint32, EMPTY_ID),
         teacher_logprobs_nPK=spread("logprobs_RK", np.float16, -np.inf),
-        tail_logsumexp_nP3=spread("tail_R3", np.float32, -np.inf),
+        tail_logsumexp_nPA=spread("tail_RA", np.float32, -np.inf),
+        tail_mean_logprob_nPA=spread("tail_mean_RA", np.float16, 0.0),
         gold_logprob_nP=spread("gold_logprob_R", np.float32, 0.0),
         teacher_entropy_nP=spread("entropy_R", np.float16, 0.0),
     )

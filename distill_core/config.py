@@ -122,8 +122,8 @@ class LossConfig(Section):
     """Weight of the divergence from the teacher, T² included in it."""
     ce_weight: Share = 0.0
     """Weight of cross-entropy with the text's own next token (hard labels)."""
-    temperature: Annotated[float, Field(ge=1.0, le=8.0)] = 1.0
-    """Softmax temperature of both sides of the divergence; the cache holds what any T in [1, 8] needs."""
+    temperature: Annotated[float, Field(ge=0.5, le=8.0)] = 1.0
+    """Softmax temperature of both sides of the divergence; the cache holds what any T in [0.5, 8] needs."""
     divergence: Divergence = "forward_kl"
     """'forward_kl': cover all the teacher considers likely; 'reverse_kl': prefer its favourites."""
     tail: Tail = "bucket"

@@ -52,7 +52,7 @@ def test_every_setting_is_an_option_of_the_demo(capsys):
     ("arguments", "words"),
     [
         (["demo", "--loss.temprature", "2"], "Did you mean '--loss.temperature'?"),
-        (["demo", "--print-config", "--loss.temperature", "0"], "loss.temperature: input should be greater than or equal to 1, got '0'"),
+        (["demo", "--print-config", "--loss.temperature", "0"], "loss.temperature: input should be greater than or equal to 0.5, got '0'"),
         (["demo", "--print-config", "--device", "gpu"], "device 'gpu' is not one of 'auto', 'cpu'"),
         (["train"], "train needs --cache NAME. There is none yet; make one: python -m distill_core capture"),
         (["train", "--cache", "none"], "no cache 'none'"),

@@ -13,7 +13,7 @@ from distill_core.errors import ConfigError
     [
         ({"loss": {"temprature": 2}}, "no option 'loss.temprature'. Did you mean 'temperature'?"),
         ({"los": {}}, "no option 'los'. Did you mean 'loss'?"),
-        ({"loss": {"temperature": 0.5}}, "loss.temperature: input should be greater than or equal to 1, got 0.5"),
+        ({"loss": {"temperature": 0.25}}, "loss.temperature: input should be greater than or equal to 0.5, got 0.25"),
         ({"loss": {"kl_weight": 0}}, "nothing would be learned"),
         ({"loss": {"tail": "buckt"}}, "'bucket', 'renormalize' or 'drop', got 'buckt'"),
         ({"student": {"init": "pretrained"}}, "needs student.model"),

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from distill_core.cache.tail import ANCHORS, AT_ONE
 from distill_core.heads import Head
 from distill_core.sparse import sparse_rows, widened
 
@@ -39,8 +40,11 @@ def test_against_the_whole_vocabulary(rows, vocab, top_k, chunk, extra):
     torch.testing.assert_close(kept.gold_logprob_R.double(), logprobs_RV.gather(1, gold_R[:, None])[:, 0], atol=2e-5, rtol=1e-5)
     torch.testing.assert_close(kept.entropy_R.double(), -(logprobs_RV.exp() * logprobs_RV).sum(-1), atol=2e-4, rtol=1e-4)
     tail_RV = logprobs_RV.scatter(1, ids_RK, -math.inf)
-    for column, temperature in enumerate((1, 2, 4)):
-        torch.testing.assert_close(kept.tail_R3[:, column].double(), (tail_RV / temperature).logsumexp(-1), atol=2e-5, rtol=1e-5)
+    for column, temperature in enumerate(ANCHORS):
+        torch.testing.assert_close(kept.tail_RA[:, column].double(), (tail_RV / temperature).logsumexp(-1), atol=2e-5, rtol=1e-5)
+        if top_k < vocab:
+            mean_R = (torch.softmax(tail_RV / temperature, -1) * logprobs_RV).sum(-1)
+            torch.testing.assert_close(kept.tail_mean_RA[:, column].double(), mean_R, atol=2e-5, rtol=1e-5)
 
 
 def test_padded_head_rows_have_no_probability():
@@ -59,7 +63,7 @@ def test_a_tail_of_e_to_the_minus_70_is_still_a_number():
     kept = sparse_rows(
         torch.tensor([[1.0, 0.0]]), torch.tensor([7]), Head(weight_VD, None, 1.0, None), top_k=1, vocab_size=50, chunk_tokens=8
     )
-    assert kept.tail_R3[0, 0].item() == pytest.approx(math.log(49) - 70, abs=1e-4)
+    assert kept.tail_RA[0, AT_ONE].item() == pytest.approx(math.log(49) - 70, abs=1e-4)
     assert kept.ids_RK.tolist() == [[7]]
 
 
@@ -72,7 +76,7 @@ def test_no_rows_at_all():
     hidden_RD, gold_R, head = case(0, 40)
     kept = sparse_rows(hidden_RD, gold_R, head, top_k=5, vocab_size=40, chunk_tokens=4)
     assert kept.ids_RK.shape == (0, 5)
-    assert kept.tail_R3.shape == (0, 3)
+    assert kept.tail_RA.shape == kept.tail_mean_RA.shape == (0, len(ANCHORS))
 
 
 def test_half_precision_weights_are_widened_on_a_cpu():

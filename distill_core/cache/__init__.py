@@ -12,7 +12,7 @@ caches/<name>/
 from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
 from .shards import ShardColumns
-from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at
+from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at, tail_bracket
 from .writer import CacheWriter, delete_cache
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "list_caches",
     "open_cache",
     "tail_at",
+    "tail_bracket",
 ]

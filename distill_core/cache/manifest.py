@@ -3,14 +3,14 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import CacheError
 from .tail import ANCHORS
 
-FORMAT = 1
+FORMAT: Literal[2] = 2
 R = TypeVar("R", bound="Record")
 
 
@@ -50,7 +50,7 @@ class ShardPlan(Record):
 class Plan(Record):
     """What will be captured, frozen before the first shard is written."""
 
-    format: int = FORMAT
+    format: Literal[2] = FORMAT
     fingerprint: Fingerprint
     top_k: int
     vocab_size: int
@@ -59,7 +59,7 @@ class Plan(Record):
     packing: bool
     """Whether windows hold several documents that do not see each other."""
     temperatures: tuple[float, ...] = ANCHORS
-    """Where the tail's log-sum-exp is stored; the entries' log-probabilities are natural logs at T = 1."""
+    """Where the tail's log-sum-exp and mean log-probability are stored; the entries' log-probabilities are natural logs at T = 1."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"
     shards: tuple[ShardPlan, ...]
 
@@ -98,7 +98,7 @@ class Teacher(Record):
 
 
 class Manifest(Record):
-    format: int = FORMAT
+    format: Literal[2] = FORMAT
     plan: Plan
     entries: tuple[ShardEntry, ...]
     teacher: Teacher

@@ -14,7 +14,7 @@ from ..errors import CacheError, did_you_mean
 from ..paths import caches_dir, checked_name
 from .manifest import Manifest, Plan, ShardEntry, read_record
 from .shards import file_sha256, read_rows, rows_per_group
-from .tail import cut_to, kept_mass, tail_at
+from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
 
 COLUMNS = [
     "window_id",
@@ -25,10 +25,12 @@ COLUMNS = [
     "teacher_ids",
     "teacher_logprobs",
     "tail_logsumexp",
+    "tail_mean_logprob",
     "gold_logprob",
 ]
 MEMORY_BUDGET_BYTES = 256 * 1024**2
 SAMPLE_WINDOWS = 32
+SAMPLE_COLUMNS = ("teacher_logprobs", "tail_logsumexp", "tail_mean_logprob", "targets")
 
 Batch = dict[str, NDArray]
 
@@ -79,7 +81,8 @@ class Cache:
 
         input_ids [B, L], position_ids [B, L] (0 again at every document), token_bytes [B, L], targets [B, P], teacher_ids [B, P, K],
         teacher_logprobs [B, P, K] (natural log, T = 1), teacher_tail [B, P] (log-sum-exp at `temperature`), gold_logprob [B, P].
-        Empty entries: id 0, log-probability -inf. Raises CacheError for a top_k above the stored one.
+        Empty entries: id 0, log-probability -inf. Raises CacheError for a top_k above the stored one, ConfigError for a temperature
+        outside the stored range.
         """
         stored_k = self.plan.top_k
         top_k = top_k or stored_k
@@ -89,7 +92,7 @@ class Cache:
             )
         picked = [self._row(split, int(index)) for index in indices]
         batch = {name: np.stack([row[name] for row in picked]) for name in COLUMNS if name != "doc_lens"}
-        tail = tail_at(batch.pop("tail_logsumexp"), temperature, num_tail_tokens=self.plan.vocab_size - stored_k)
+        tail = tail_at(batch.pop("tail_logsumexp"), batch.pop("tail_mean_logprob"), temperature)
         logprobs = batch["teacher_logprobs"].astype(np.float32)
         batch["teacher_logprobs"], batch["teacher_tail"] = cut_to(logprobs, tail, temperature, top_k=top_k)
         ids = batch["teacher_ids"][..., :top_k].astype(np.int64)
@@ -113,12 +116,24 @@ class Cache:
         order = [random.permutation(np.concatenate(groups[i : i + together])) for i in range(0, len(groups), together)]
         return np.concatenate(order) if order else np.empty(0, np.int64)
 
-    def kept_mass(self, temperature: float, *, top_k: int | None = None) -> NDArray[np.float32]:
-        """Kept mass at each position of a fixed sample of up to 32 training windows, [positions]."""
+    def kept_mass(self, temperature: float, *, top_k: int | None = None) -> Floats:
+        """Kept mass at each position of a fixed sample of up to 32 training windows, [positions]. Raises ConfigError outside [0.5, 8]."""
+        return self._sampled_mass(self.log_tail(temperature), temperature, top_k)
+
+    def log_tail(self, temperature: float) -> Floats:
+        """Tail log-sum-exp at each position of that sample, [positions], nats."""
         sample, targets = self._sample
-        stored_k = self.plan.top_k
-        tail = tail_at(sample["tail_logsumexp"][targets], temperature, num_tail_tokens=self.plan.vocab_size - stored_k)
-        logprobs, tail = cut_to(sample["teacher_logprobs"][targets].astype(np.float32), tail, temperature, top_k=top_k or stored_k)
+        return tail_at(sample["tail_logsumexp"][targets], sample["tail_mean_logprob"][targets], temperature)
+
+    def kept_mass_bracket(self, temperature: float, *, top_k: int | None = None) -> tuple[Floats, Floats]:
+        """(lowest, highest) kept mass that the stored tail allows at each position of that sample: the error bar of kept_mass."""
+        sample, targets = self._sample
+        low, high = tail_bracket(sample["tail_logsumexp"][targets], sample["tail_mean_logprob"][targets], temperature)
+        return self._sampled_mass(high, temperature, top_k), self._sampled_mass(low, temperature, top_k)
+
+    def _sampled_mass(self, tail: Floats, temperature: float, top_k: int | None) -> Floats:
+        sample, targets = self._sample
+        logprobs, tail = cut_to(sample["teacher_logprobs"][targets].astype(np.float32), tail, temperature, top_k=top_k or self.plan.top_k)
         return kept_mass(logprobs, tail, temperature)
 
     @cached_property
@@ -126,11 +141,11 @@ class Cache:
         total = self.num_windows("train")
         picked = np.unique(np.linspace(0, total - 1, min(SAMPLE_WINDOWS, total)).astype(int))
         rows = [self._row("train", int(index)) for index in picked]
-        sample = {name: np.stack([row[name] for row in rows]) for name in ("teacher_logprobs", "tail_logsumexp", "targets")}
+        sample = {name: np.stack([row[name] for row in rows]) for name in SAMPLE_COLUMNS}
         return sample, sample["targets"]
 
     def _group_bytes(self) -> int:
-        per_token = self.plan.top_k * 6 + 40
+        per_token = self.plan.top_k * 6 + 76
         return rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token
 
     def _row(self, split: str, index: int) -> Batch:

@@ -1,5 +1,5 @@
 """One shard: windows and what the teacher said of them, as a Parquet file written and read by Polars."""
-# n: windows in the shard   L: tokens in a window   P = L - 1: positions   K: stored entries
+# n: windows in the shard   L: tokens in a window   P = L - 1: positions   K: stored entries   A: temperatures
 
 import hashlib
 import io
@@ -31,8 +31,10 @@ class ShardColumns:
     teacher_ids_nPK: NDArray[np.uint32]
     teacher_logprobs_nPK: NDArray[np.float16]
     """Natural log at T = 1, falling; equal values by rising id."""
-    tail_logsumexp_nP3: NDArray[np.float32]
-    """log of the sum over the tokens outside the K of exp(logprob / T), at T = 1, 2, 4."""
+    tail_logsumexp_nPA: NDArray[np.float32]
+    """log of the sum over the tokens outside the K of exp(logprob / T), at the plan's temperatures."""
+    tail_mean_logprob_nPA: NDArray[np.float16]
+    """Mean log-probability (T = 1) of those tokens, weighted by exp(logprob / T): the slope of the number above in 1/T."""
     gold_logprob_nP: NDArray[np.float32]
     teacher_entropy_nP: NDArray[np.float16]
 
@@ -48,7 +50,8 @@ class ShardColumns:
                 "targets": pl.Series(self.targets_nP),
                 "teacher_ids": pl.Series(self.teacher_ids_nPK),
                 "teacher_logprobs": pl.Series(self.teacher_logprobs_nPK),
-                "tail_logsumexp": pl.Series(self.tail_logsumexp_nP3),
+                "tail_logsumexp": pl.Series(self.tail_logsumexp_nPA),
+                "tail_mean_logprob": pl.Series(self.tail_mean_logprob_nPA),
                 "gold_logprob": pl.Series(self.gold_logprob_nP),
                 "teacher_entropy": pl.Series(self.teacher_entropy_nP),
             }

@@ -1,41 +1,127 @@
-"""The mass outside the stored entries, at any temperature from 1 to 8, from three stored numbers per position.
+"""The mass outside the stored entries at any temperature from 0.5 to 8, with an error bar, from twelve stored numbers per position.
 
-With lp the teacher's log-probabilities at T = 1, the tail's log-sum-exp is  f(b) = log sum over v outside the K of exp(b lp_v),  b = 1/T.
-Stored: f at T = 1, 2 and 4. Free: f(0) = ln(V - K), since every token then counts 1. A cubic through the four points gives f between them;
-at the stored temperatures it is exact. f is convex and smooth in b; the measured error is in the README ("Temperature").
+With lp the teacher's log-probabilities at T = 1 and b = 1/T, the tail's log-sum-exp is  f(b) = log sum over v outside the K of exp(b lp_v).
+Its slope  f'(b)  is the mean log-probability of the tail at T. Both are stored at six temperatures (ANCHORS), 36 bytes together.
+
+The value between them: a polynomial through the four nearest anchors' values and the slopes of the two around T.
+The error bar: for any c, h(b) = exp(f(b) - c b) is a sum of exponentials, so its even derivatives are positive, and the error of a polynomial
+through an even number n of its values and slopes, h^(n)/n! times the product of (b - node), has a known sign: doubled nodes all around bound h
+from below, single ones at the two neighbours from above. With n = 2 these are tangents and chords; n = 4 and 6 are narrower.
+Measured on real models: README, "Temperature".
 """
-# N: positions, any leading shape   K: stored entries   V: real vocabulary
+# N: positions, any leading shape   A: anchors   K: stored entries   V: real vocabulary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
 
-ANCHORS = (1.0, 2.0, 4.0)
-"""Temperatures whose tail log-sum-exp is stored."""
-MAX_TEMPERATURE = 8.0
+ANCHORS = (0.5, 1.0, 4 / 3, 2.0, 4.0, 8.0)
+"""Temperatures at which the tail's log-sum-exp and mean log-probability are stored."""
+AT_ONE = ANCHORS.index(1.0)
+MIN_TEMPERATURE, MAX_TEMPERATURE = ANCHORS[0], ANCHORS[-1]
+SLOPE_ROUNDING = 2.0**-11
+"""Relative rounding of a float16."""
 
 Floats = NDArray[np.float32]
 
 
-def tail_at(anchors_N3: Floats, temperature: float, *, num_tail_tokens: int) -> Floats:
-    """Tail log-sum-exp at a temperature, [N], in nats; -inf where nothing lies outside the entries.
-
-    Raises ConfigError for a temperature outside [1, 8].
-    """
-    if not 1.0 <= temperature <= MAX_TEMPERATURE:
+def check_temperature(temperature: float) -> None:
+    """Raises ConfigError, with the range, for a temperature that the stored numbers cannot answer for."""
+    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
         raise ConfigError(
-            f"temperature {temperature} is outside what the cache can answer for, [1, {MAX_TEMPERATURE:g}]. Choose one inside."
+            f"temperature {temperature} is outside what a cache can answer for, [{MIN_TEMPERATURE:g}, {MAX_TEMPERATURE:g}]. Choose one inside."
         )
-    if num_tail_tokens <= 0:
-        return np.full(anchors_N3.shape[:-1], -np.inf, np.float32)
+
+
+def tail_at(values_NA: Floats, slopes_NA: NDArray, temperature: float) -> Floats:
+    """Tail log-sum-exp at a temperature, [N], in nats; exact at the anchors; -inf where nothing lies outside the entries.
+
+    values_NA: log-sum-exps at the anchors; slopes_NA: the tail's mean log-probabilities there. Raises ConfigError outside [0.5, 8].
+    """
+    check_temperature(temperature)
     if temperature in ANCHORS:
-        return anchors_N3[..., ANCHORS.index(temperature)]
-    nodes = np.array([0.0, *(1 / anchor for anchor in ANCHORS)])
-    at = 1 / temperature
-    weights = [np.prod([(at - other) / (node - other) for other in nodes if other != node]) for node in nodes]
-    interpolated = weights[0] * np.log(num_tail_tokens) + anchors_N3.astype(np.float64) @ np.array(weights[1:])
-    return interpolated.astype(np.float32)
+        return values_NA[..., ANCHORS.index(temperature)]
+    left, right = _around(temperature)
+    first = min(max(left - 1, 0), len(ANCHORS) - 4)
+    value_weights, slope_weights = _weights(range(first, first + 4), (left, right), temperature)
+    values_N4, slopes_N2 = values_NA[..., first : first + 4].astype(np.float64), slopes_NA[..., [left, right]].astype(np.float64)
+    is_empty_N = np.isneginf(values_N4[..., 0])
+    filled_N4 = np.where(is_empty_N[..., None], 0.0, values_N4)
+    return np.where(is_empty_N, -np.inf, filled_N4 @ value_weights + slopes_N2 @ slope_weights).astype(np.float32)
+
+
+def tail_bracket(values_NA: Floats, slopes_NA: NDArray, temperature: float) -> tuple[Floats, Floats]:
+    """Numbers that the tail's log-sum-exp at a temperature lies between, rounding of what is stored included: (low [N], high [N])."""
+    check_temperature(temperature)
+    is_empty_N = np.isneginf(values_NA[..., 0])
+    values_NA = np.where(is_empty_N[..., None], 0.0, values_NA.astype(np.float64))
+    rounding_N = 4e-6 + 1e-6 * np.abs(values_NA).max(-1)
+    if temperature in ANCHORS:
+        low_N = high_N = values_NA[..., ANCHORS.index(temperature)]
+    else:
+        low_N, high_N = _bracket(values_NA, slopes_NA.astype(np.float64), temperature)
+    empty = np.float32(-np.inf)
+    return (
+        np.where(is_empty_N, empty, low_N - rounding_N).astype(np.float32),
+        np.where(is_empty_N, empty, high_N + rounding_N).astype(np.float32),
+    )
+
+
+def _bracket(values_NA: NDArray, slopes_NA: NDArray, temperature: float) -> tuple[NDArray, NDArray]:
+    left, right = _around(temperature)
+    outer = [anchor for anchor in (left - 1, right + 1) if 0 <= anchor < len(ANCHORS)]
+    lows: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((left,), (left,)), ((right,), (right,)), ((left, right), (left, right))]
+    lows += [((left, right, other), (left, right, other)) for other in outer]
+    highs: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((left, right), ())]
+    highs += [((left, right, other), (other,)) for other in outer]
+    if len(outer) == 2:
+        highs.append(((left, right, *outer), tuple(outer)))
+    low_N = np.maximum.reduce([_exponential(values_NA, slopes_NA, temperature, *nodes, no_bound=-np.inf) for nodes in lows])
+    high_N = np.minimum.reduce([_exponential(values_NA, slopes_NA, temperature, *nodes, no_bound=np.inf) for nodes in highs])
+    return low_N, high_N
+
+
+def _exponential(
+    values_NA: NDArray, slopes_NA: NDArray, temperature: float, nodes: tuple[int, ...], doubled: tuple[int, ...], *, no_bound: float
+) -> NDArray:
+    """f at T from the polynomial through h's values at the nodes and slopes at the doubled ones, with c the chord's slope.
+
+    A stored slope may be off by its rounding; for upper and lower bounds alike, the side that loosens them is down for anchors with a
+    smaller b and up for those with a larger one.
+    """
+    at, betas = 1 / temperature, 1 / np.array(ANCHORS)
+    left, right = _around(temperature)
+    chord_N = (values_NA[..., left] - values_NA[..., right]) / (betas[left] - betas[right])
+
+    def h(anchor: int) -> NDArray:
+        return np.exp(values_NA[..., anchor] - values_NA[..., left] - chord_N * (betas[anchor] - betas[left]))
+
+    value_weights, slope_weights = _weights(nodes, doubled, temperature)
+    total_N = sum(weight * h(anchor) for weight, anchor in zip(value_weights, nodes, strict=True))
+    for weight, anchor in zip(slope_weights, doubled, strict=True):
+        slope_N = slopes_NA[..., anchor]
+        loosened_N = slope_N + np.abs(slope_N) * (SLOPE_ROUNDING if betas[anchor] > at else -SLOPE_ROUNDING)
+        total_N = total_N + weight * h(anchor) * (loosened_N - chord_N)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound_N = np.log(total_N) + values_NA[..., left] + chord_N * (at - betas[left])
+    return np.where(total_N > 0, bound_N, no_bound)
+
+
+def _around(temperature: float) -> tuple[int, int]:
+    """The anchors on both sides of a temperature."""
+    right = next(i for i, anchor in enumerate(ANCHORS) if anchor >= temperature and i > 0)
+    return right - 1, right
+
+
+def _weights(nodes: tuple[int, ...] | range, doubled: tuple[int, ...], temperature: float) -> tuple[NDArray, NDArray]:
+    """What to multiply values at the nodes and slopes at the doubled ones with, for the polynomial's value at 1/T."""
+    values = np.array([1 / ANCHORS[node] for node in nodes])
+    slopes = np.array([1 / ANCHORS[node] for node in doubled])
+    powers = np.arange(len(values) + len(slopes))
+    rows = np.concatenate([values[:, None] ** powers, powers * slopes[:, None] ** np.maximum(powers - 1, 0)])
+    weights = np.linalg.solve(rows.T, (1 / temperature) ** powers)
+    return weights[: len(values)], weights[len(values) :]
 
 
 def log_partition(logprobs_NK: Floats, tail_N: Floats, temperature: float) -> Floats:

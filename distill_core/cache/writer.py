@@ -17,7 +17,7 @@ from ..paths import caches_dir, checked_name, publish
 from ..units import show_disk
 from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, read_record
 from .shards import ShardColumns, file_sha256, parquet_bytes, write_durably
-from .tail import kept_mass
+from .tail import AT_ONE, kept_mass
 
 
 class CacheWriter:
@@ -150,7 +150,7 @@ class CacheWriter:
 
 def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int) -> ShardEntry:
     targets = columns.targets_nP
-    kept = kept_mass(columns.teacher_logprobs_nPK[targets].astype(np.float32), columns.tail_logsumexp_nP3[targets][:, 0], 1.0)
+    kept = kept_mass(columns.teacher_logprobs_nPK[targets].astype(np.float32), columns.tail_logsumexp_nPA[targets][:, AT_ONE], 1.0)
     return ShardEntry(
         name=shard.name,
         sha256=file_sha256(path),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distill_core.cache import CacheWriter, Fingerprint, Plan, ShardColumns, ShardPlan
+from distill_core.cache import ANCHORS, CacheWriter, Fingerprint, Plan, ShardColumns, ShardPlan
 from distill_core.cache.manifest import Teacher
 from distill_core.paths import caches_dir
 
@@ -49,7 +49,8 @@ def columns(known, shard):
     order = np.argsort(-logprobs, -1)
     top = np.take_along_axis(logprobs, order[..., :K], -1)
     rest = np.take_along_axis(logprobs, order[..., K:], -1)
-    tail = np.stack([np.log(np.exp(rest / T).sum(-1)) for T in (1, 2, 4)], -1)
+    powers = np.exp(rest[..., None] / np.array(ANCHORS))
+    tail, mean = np.log(powers.sum(-2)), (powers * rest[..., None]).sum(-2) / powers.sum(-2)
     gold = np.take_along_axis(logprobs, ids[:, 1:, None].astype(int), -1)[..., 0]
     return ShardColumns(
         window_ids_n=np.arange(picked.start, picked.stop, dtype=np.uint64),
@@ -59,7 +60,8 @@ def columns(known, shard):
         targets_nP=targets,
         teacher_ids_nPK=np.where(targets[..., None], order[..., :K], 0xFFFFFFFF).astype(np.uint32),
         teacher_logprobs_nPK=np.where(targets[..., None], top, -np.inf).astype(np.float16),
-        tail_logsumexp_nP3=np.where(targets[..., None], tail, -np.inf).astype(np.float32),
+        tail_logsumexp_nPA=np.where(targets[..., None], tail, -np.inf).astype(np.float32),
+        tail_mean_logprob_nPA=np.where(targets[..., None], mean, 0).astype(np.float16),
         gold_logprob_nP=np.where(targets, gold, 0).astype(np.float32),
         teacher_entropy_nP=np.where(targets, -(np.exp(logprobs) * logprobs).sum(-1), 0).astype(np.float16),
     )

@@ -10,7 +10,7 @@ from made import K, L, P, V, make
 
 from distill_core.cache import list_caches, open_cache
 from distill_core.cache import reader as reader_module
-from distill_core.errors import CacheError
+from distill_core.errors import CacheError, ConfigError
 
 
 def test_round_trip():
@@ -72,7 +72,7 @@ def test_memory_does_not_grow_with_the_cache(monkeypatch):
     """However many windows are read, no more row groups are held than the budget allows."""
     monkeypatch.setattr(reader_module, "rows_per_group", lambda window_tokens: 1)
     monkeypatch.setattr("distill_core.cache.shards.rows_per_group", lambda window_tokens: 1)
-    monkeypatch.setattr(reader_module, "MEMORY_BUDGET_BYTES", 3 * L * (K * 6 + 40))
+    monkeypatch.setattr(reader_module, "MEMORY_BUDGET_BYTES", 3 * L * (K * 6 + 76))
     make()
     cache = open_cache("made")
     for index in range(20):
@@ -84,9 +84,20 @@ def test_kept_mass_of_the_sample():
     _, known = make()
     logprobs = known.logprobs_NPV[:20][known.targets_NP[:20]]
     top = np.sort(logprobs, -1)[:, -K:]
-    for T in (1.0, 2.0, 3.0):
+    for T in (0.5, 0.8, 1.0, 1.6, 2.0, 3.0, 8.0):
         true = np.exp(top / T).sum(-1) / np.exp(logprobs / T).sum(-1)
-        assert open_cache("made").kept_mass(T).mean() == pytest.approx(true.mean(), abs=0.004)
+        np.testing.assert_allclose(open_cache("made").kept_mass(T), true, atol=2e-3)
+        low, high = open_cache("made").kept_mass_bracket(T)
+        assert ((low - 1e-3 <= true) & (true <= high + 1e-3)).all(), "the entries themselves are rounded to float16"
+
+
+def test_a_temperature_nothing_is_stored_for_is_refused():
+    make()
+    for ask in (open_cache("made").kept_mass, open_cache("made").log_tail, open_cache("made").kept_mass_bracket):
+        with pytest.raises(ConfigError, match=r"temperature 9 .*\[0.5, 8\]"):
+            ask(9)
+    with pytest.raises(ConfigError, match=r"\[0.5, 8\]"):
+        open_cache("made").rows("train", [0], temperature=0.4)
 
 
 def test_manifest_means():
