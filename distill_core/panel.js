@@ -202,18 +202,18 @@ export default (() => {
       cursors = reply.cursors;
       all = all.filter((row) => !reply.replaced.includes(row.run)).concat(reply.rows);
       reply.tracks.forEach(drawTrack);
-      const running = reply.tracks.find((track) => track.state === "running");
-      if (running && !chosenByHand && running.name !== shown) await show(running.name);
-      if (reply.rows.length || reply.replaced.length) await draw(reply.rows, reply.replaced);
       const first = reply.tracks.find((track) => track.name === names[0]);
+      ended = reply.tracks.every((track) => !track.active);
+      const looked = ended ? first : reply.tracks.find((track) => track.state === "running");
+      if (looked && !chosenByHand && looked.name !== shown) await show(looked.name);
+      if (reply.rows.length || reply.replaced.length) await draw(reply.rows, reply.replaced);
       const logged = reply.tracks.find((track) => track.active) ?? first;
       if (log.open) logText.textContent = logged.log.join("\n") || "Nothing written yet.";
-      root.dataset.state = reply.tracks.every((track) => !track.active) ? first.state : "active";
+      root.dataset.state = ended ? first.state : "active";
       root.dataset.laststep = String(Math.max(0, ...all.filter((row) => row.run === names[0]).map((row) => row.step ?? row.windows ?? 0)));
       root.dataset.firststep = String(Math.min(...all.filter((row) => row.run === names[0] && "loss" in row).map((row) => row.step)));
       root.dataset.rows = String(all.length);
       for (const track of reply.tracks) root.dataset[`is${names.indexOf(track.name)}`] = track.state;
-      ended = reply.tracks.every((track) => !track.active);
       if (ended) clearInterval(timer);
       asked = null;
     }

@@ -78,7 +78,7 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     address = serve(APP)
     page = visit(address)
     says(page, "Press Capture")
-    shorten(page, "Windows to train on", 2)  # 400 -> 100: real, but short
+    shorten(page, "Windows to train on", 3)  # 400 -> 50: real, but short
     press(page, "Capture")
     says(page, "The teacher is reading")
     assert set(address_of(page)) == {"capture"}
@@ -86,7 +86,7 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     assert "cache" in address_of(page)
 
     steps = page.locator("marimo-number", has_text="Steps").locator("input")
-    steps.fill("60")
+    steps.fill("40")
     steps.press("Enter")
     press(page, "Train")
     says(page, "The student is learning")
@@ -107,8 +107,8 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     assert second.get_by_role("button", name=re.compile("Stop, keep the student")).is_visible()
 
     says(page, "Press Judge")
-    assert open_run(names["run"]).config().train.max_steps == 60
-    assert open_run(names["run"]).config().text.num_windows == 100
+    assert open_run(names["run"]).config().train.max_steps == 40
+    assert open_run(names["run"]).config().text.num_windows == 50
     assert open_run(names["baseline"]).config().loss.kl_weight == 0
     press(page, "Judge")
     says(page, "Press Export")
