@@ -215,7 +215,7 @@ def export(run_id: str) -> Path:
 
 def kept_mass_rows(cache: Cache) -> list[dict[str, float]]:
     """Kept mass of the cache over temperature, means over its sample: rows for charts.kept_mass_chart."""
-    return [{"temperature": t, "kept_mass": float(cache.kept_mass(t).mean())} for t in (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)]
+    return [{"temperature": t, "kept_mass": float(cache.kept_mass(t).mean())} for t in (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)]
 
 
 def zipped(folder: Path) -> bytes:
