@@ -30,6 +30,7 @@ export default (() => {
     figcaption { font-size: 12.5px; opacity: .85; margin-top: 6px; }
     .save { background: none; border: 0; padding: 0; font: inherit; color: inherit; text-decoration: underline; cursor: pointer; margin-left: 8px; }
     .help, .log { font-size: 12.5px; opacity: .8; margin-top: 8px; }
+    @media (pointer: coarse) { .zoom { display: none; } }
     .stale { color: #d55e00; } [hidden] { display: none !important; }`;
 
   const make = (tag, name, text) => {
@@ -58,7 +59,7 @@ export default (() => {
     const trackList = make("div", "tracks");
     const stale = make("div", "help stale", "No answer from the app for a while. The run goes on by itself; this page tries again.");
     const grid = make("div", "grid");
-    const help = make("div", "help", "Ctrl + wheel zooms a chart, Shift + drag moves it, a double click shows all again.");
+    const help = make("div", "help zoom", "Ctrl + wheel zooms a chart, Shift + drag moves it, a double click shows all again.");
     const log = make("details", "log");
     const logText = make("pre", "", "");
     log.append(make("summary", "", "Log"), logText);

@@ -43,7 +43,7 @@ def _lines(
     names = json.dumps({field: label for field, (label, *_) in parts.items()}) + "[datum.label]"
     shown = "datum.run == shown"
     data = data_of(rows)
-    legend = alt.Legend(labelExpr=names)
+    legend = alt.Legend(labelExpr=names) if len(parts) > 1 else None
     lines = (
         alt.Chart(data)
         .transform_filter(shown)
@@ -92,10 +92,10 @@ def loss_chart(rows: Rows = LIVE, *, run: str = "student") -> Any:
     """Loss parts per trained token in nats, with the cache's floor and the teacher's own NLL as dashed lines of the part they bound."""
     parts: dict[str, tuple[str, str, list[int], float]] = {
         "loss": ("total", BLUE, [1, 0], 4.5),
-        "kl": ("KL to the teacher", ORANGE, [1, 0], 1.8),
-        "ce": ("cross-entropy on the text", GREEN, [1, 0], 1.8),
-        "floor": ("floor: lowest total possible", BLUE, [6, 4], 1.5),
-        "teacher_nll": ("the teacher's own cross-entropy", GREEN, [6, 4], 1.5),
+        "kl": ("KL to teacher", ORANGE, [1, 0], 1.8),
+        "ce": ("cross-entropy on text", GREEN, [1, 0], 1.8),
+        "floor": ("floor: lowest possible", BLUE, [6, 4], 1.5),
+        "teacher_nll": ("teacher's cross-entropy", GREEN, [6, 4], 1.5),
     }
     layers = _lines(rows, "step", "step", "nats per token", parts, y_zero=True, y_format=".3~f")
     return styled(_with_shown(layers, run), "Is the student getting closer to the teacher?")
