@@ -23,9 +23,9 @@ import transformers
 from . import catalog, corpus, generation, metrics, models
 from .batches import model_inputs
 from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache
+from .cache.codecs import EMPTY_ID
 from .cache.manifest import Teacher
 from .cache.reader import position_ids
-from .cache.shards import EMPTY_ID
 from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
@@ -100,6 +100,7 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         "text.packing": str(config.text.packing),
         "text.windows_sha256": _windows_sha256(windows),
         "capture.top_k": str(min(config.capture.top_k, vocab_size)),
+        "capture.codec": config.capture.codec,
         "capture.batch_windows": str(config.capture.batch_windows),
         "capture.windows_per_shard": str(config.capture.windows_per_shard),
     }
@@ -116,6 +117,7 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         vocab_size=vocab_size,
         window_tokens=config.text.window_tokens,
         packing=config.text.packing,
+        codec=config.capture.codec,
         shards=tuple(shards),
     )
 
@@ -214,7 +216,7 @@ def _columns(windows: Any, shard: ShardPlan, batches: list[SparseRows]) -> Shard
         token_bytes_nL=windows.token_bytes_NL[picked],
         targets_nP=targets_nP,
         teacher_ids_nPK=spread("ids_RK", np.uint32, EMPTY_ID),
-        teacher_logprobs_nPK=spread("logprobs_RK", np.float16, -np.inf),
+        teacher_logprobs_nPK=spread("logprobs_RK", np.float32, -np.inf),
         tail_logsumexp_nPA=spread("tail_RA", np.float32, -np.inf),
         tail_mean_logprob_nPA=spread("tail_mean_RA", np.float16, 0.0),
         gold_logprob_nP=spread("gold_logprob_R", np.float32, 0.0),

@@ -16,6 +16,7 @@ Divergence = Literal["forward_kl", "reverse_kl"]
 Tail = Literal["bucket", "renormalize", "drop"]
 Impl = Literal["auto", "reference", "chunked", "triton"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+Codec = Literal["exact", "packed"]
 StudentInit = Literal["fresh", "prune_layers", "pretrained"]
 
 Positive = Annotated[int, Field(gt=0)]
@@ -72,6 +73,8 @@ class CaptureConfig(Section):
     """Name of the cache folder; none: made from teacher, text and their fingerprint."""
     top_k: Annotated[int, Field(ge=1)] = 100
     """Entries kept per position; the mass of the rest is kept too, as one number at each stored temperature."""
+    codec: Codec = "exact"
+    """'exact': plain columns that any Parquet tool reads; 'packed': two thirds of the disk, log-probabilities in 255 steps a position."""
     batch_windows: Positive = 8
     """Windows in one teacher forward pass."""
     head_chunk_tokens: Positive = 512

@@ -167,3 +167,14 @@ def test_default_names_differ_when_the_contents_do(small_config):
         names.add(capture_here(config).status().result["cache"])
     assert len(names) == 3
     assert all((paths.caches_dir() / name / "manifest.json").exists() for name in names)
+
+
+def test_the_packed_codec_says_the_same_for_less_disk(small_cache, small_config):
+    capture_here(with_overrides(small_config, {"capture.codec": "packed", "capture.name": "packed"}))
+    packed = open_cache("packed")
+    assert packed.manifest.num_bytes < 0.85 * small_cache.manifest.num_bytes
+    ours, theirs = packed.rows("heldout", [0, 5], temperature=2.0), small_cache.rows("heldout", [0, 5], temperature=2.0)
+    np.testing.assert_array_equal(ours["teacher_ids"][..., 0], theirs["teacher_ids"][..., 0])
+    np.testing.assert_array_equal(ours["teacher_tail"], theirs["teacher_tail"])
+    np.testing.assert_allclose(ours["teacher_logprobs"], theirs["teacher_logprobs"], atol=0.1)
+    assert packed.kept_mass(2.0).mean() == pytest.approx(small_cache.kept_mass(2.0).mean(), abs=1e-4)

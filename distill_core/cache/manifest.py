@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..config import Codec
 from ..errors import CacheError
 from .tail import ANCHORS
 
@@ -58,6 +59,8 @@ class Plan(Record):
     window_tokens: int
     packing: bool
     """Whether windows hold several documents that do not see each other."""
+    codec: Codec = "exact"
+    """How the entries are stored; see codecs.py."""
     temperatures: tuple[float, ...] = ANCHORS
     """Where the tail's log-sum-exp and mean log-probability are stored; the entries' log-probabilities are natural logs at T = 1."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"

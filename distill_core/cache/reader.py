@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 
 from ..errors import CacheError, did_you_mean
 from ..paths import caches_dir, checked_name
+from . import codecs
 from .manifest import Manifest, Plan, ShardEntry, read_record
 from .shards import file_sha256, read_rows, rows_per_group
 from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
 
-COLUMNS = [
+COLUMNS = (
     "window_id",
     "input_ids",
     "doc_lens",
     "token_bytes",
     "targets",
-    "teacher_ids",
-    "teacher_logprobs",
     "tail_logsumexp",
     "tail_mean_logprob",
     "gold_logprob",
-]
+)
+ROW_COLUMNS = (*COLUMNS, "teacher_ids", "teacher_logprobs")
 MEMORY_BUDGET_BYTES = 256 * 1024**2
 SAMPLE_WINDOWS = 32
 SAMPLE_COLUMNS = ("teacher_logprobs", "tail_logsumexp", "tail_mean_logprob", "targets")
@@ -91,7 +91,7 @@ class Cache:
                 f"cache {self.name} holds {stored_k} entries per position, loss.top_k asks for {top_k}. Ask for fewer, or capture again."
             )
         picked = [self._row(split, int(index)) for index in indices]
-        batch = {name: np.stack([row[name] for row in picked]) for name in COLUMNS if name != "doc_lens"}
+        batch = {name: np.stack([row[name] for row in picked]) for name in ROW_COLUMNS if name != "doc_lens"}
         tail = tail_at(batch.pop("tail_logsumexp"), batch.pop("tail_mean_logprob"), temperature)
         logprobs = batch["teacher_logprobs"].astype(np.float32)
         batch["teacher_logprobs"], batch["teacher_tail"] = cut_to(logprobs, tail, temperature, top_k=top_k)
@@ -145,7 +145,7 @@ class Cache:
         return sample, sample["targets"]
 
     def _group_bytes(self) -> int:
-        per_token = self.plan.top_k * 6 + 76
+        per_token = self.plan.top_k * (6 if self.plan.codec == "exact" else 8) + 76
         return rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token
 
     def _row(self, split: str, index: int) -> Batch:
@@ -158,7 +158,7 @@ class Cache:
             index -= entry.num_windows
         step = rows_per_group(self.plan.window_tokens)
         group = self._group(entry, index // step)
-        return {name: group[name][index % step] for name in COLUMNS}
+        return {name: group[name][index % step] for name in ROW_COLUMNS}
 
     def _group(self, entry: ShardEntry, number: int) -> Batch:
         if os.getpid() != self._pid:
@@ -168,7 +168,10 @@ class Cache:
             self._groups.move_to_end(key)
             return self._groups[key]
         step = rows_per_group(self.plan.window_tokens)
-        self._groups[key] = read_rows(self.shard_path(entry), number * step, step, COLUMNS)
+        plan = self.plan
+        group = read_rows(self.shard_path(entry), number * step, step, [*COLUMNS, *codecs.COLUMNS_OF[plan.codec]])
+        ids, logprobs = codecs.decode(plan.codec, group, group["targets"], top_k=plan.top_k, vocab_size=plan.vocab_size)
+        self._groups[key] = {name: group[name] for name in COLUMNS} | {"teacher_ids": ids, "teacher_logprobs": logprobs}
         while len(self._groups) > max(1, MEMORY_BUDGET_BYTES // self._group_bytes()):
             self._groups.popitem(last=False)
         return self._groups[key]

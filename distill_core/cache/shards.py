@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ..config import Codec
 from ..paths import sync_folder
+from . import codecs
 
-EMPTY_ID = 0xFFFFFFFF
-"""Stands where an entry is absent; its log-probability is -inf. Never a token: no vocabulary is that large."""
-GROUP_TOKENS = 8192
+GROUP_TOKENS = 2048
 """Tokens in one row group: small enough that a random window is read in milliseconds (measured: README, "Cache")."""
 
 
@@ -29,7 +29,7 @@ class ShardColumns:
     targets_nP: NDArray[np.bool_]
     """Whether token t+1 may be learned or judged at position t; elsewhere the other columns hold nothing."""
     teacher_ids_nPK: NDArray[np.uint32]
-    teacher_logprobs_nPK: NDArray[np.float16]
+    teacher_logprobs_nPK: NDArray[np.float32]
     """Natural log at T = 1, falling; equal values by rising id."""
     tail_logsumexp_nPA: NDArray[np.float32]
     """log of the sum over the tokens outside the K of exp(logprob / T), at the plan's temperatures."""
@@ -38,7 +38,7 @@ class ShardColumns:
     gold_logprob_nP: NDArray[np.float32]
     teacher_entropy_nP: NDArray[np.float16]
 
-    def frame(self) -> pl.DataFrame:
+    def frame(self, codec: Codec, *, vocab_size: int) -> pl.DataFrame:
         shas = [hashlib.sha256(row.tobytes()).digest()[:16] for row in self.input_ids_nL]
         return pl.DataFrame(
             {
@@ -48,8 +48,7 @@ class ShardColumns:
                 "doc_lens": pl.Series(self.doc_lens, dtype=pl.List(pl.UInt32)),
                 "token_bytes": pl.Series(self.token_bytes_nL),
                 "targets": pl.Series(self.targets_nP),
-                "teacher_ids": pl.Series(self.teacher_ids_nPK),
-                "teacher_logprobs": pl.Series(self.teacher_logprobs_nPK),
+                **codecs.encode(codec, self.teacher_ids_nPK, self.teacher_logprobs_nPK, vocab_size=vocab_size),
                 "tail_logsumexp": pl.Series(self.tail_logsumexp_nPA),
                 "tail_mean_logprob": pl.Series(self.tail_mean_logprob_nPA),
                 "gold_logprob": pl.Series(self.gold_logprob_nP),
@@ -62,10 +61,10 @@ def rows_per_group(window_tokens: int) -> int:
     return max(1, GROUP_TOKENS // window_tokens)
 
 
-def parquet_bytes(columns: ShardColumns) -> bytes:
+def parquet_bytes(columns: ShardColumns, codec: Codec, *, vocab_size: int) -> bytes:
     """The shard as Parquet; the same columns give the same bytes with the same Polars."""
     buffer = io.BytesIO()
-    columns.frame().write_parquet(
+    columns.frame(codec, vocab_size=vocab_size).write_parquet(
         buffer, compression="zstd", compression_level=3, statistics=False, row_group_size=rows_per_group(columns.input_ids_nL.shape[1])
     )
     return buffer.getvalue()
@@ -95,10 +94,10 @@ def file_sha256(path: Path) -> str:
 def read_rows(path: Path, first: int, count: int, columns: list[str]) -> dict[str, NDArray]:
     """Rows first … first+count-1 of the named columns, as arrays; 'doc_lens' as an array of lists."""
     frame = pl.scan_parquet(path).select(columns).slice(first, count).collect()
-    return {name: _to_numpy(frame[name]) for name in columns}
+    return {name: to_numpy(frame[name]) for name in columns}
 
 
-def _to_numpy(series: pl.Series) -> NDArray:
+def to_numpy(series: pl.Series) -> NDArray:
     if series.dtype == pl.List:
         lists = np.empty(len(series), dtype=object)
         lists[:] = series.to_list()

@@ -4,9 +4,10 @@ With lp the teacher's log-probabilities at T = 1 and b = 1/T, the tail's log-sum
 Its slope  f'(b)  is the mean log-probability of the tail at T. Both are stored at six temperatures (ANCHORS), 36 bytes together.
 
 The value between them: a polynomial through the four nearest anchors' values and the slopes of the two around T.
-The error bar: for any c, h(b) = exp(f(b) - c b) is a sum of exponentials, so its even derivatives are positive, and the error of a polynomial
-through an even number n of its values and slopes, h^(n)/n! times the product of (b - node), has a known sign: doubled nodes all around bound h
-from below, single ones at the two neighbours from above. With n = 2 these are tangents and chords; n = 4 and 6 are narrower.
+The error bar: for any c, h(b) = exp(f(b) - c b) is a sum of exponentials, so its even derivatives are positive, and the error of a
+polynomial through an even number n of its values and slopes, h^(n)/n! times the product of (b - node), has a known sign: nodes with value
+and slope all around bound h from below, values alone at the two neighbours (and both further off) bound it from above. With n = 2 these are
+tangents and chords; n = 4 and 6 are narrower.
 Measured on real models: README, "Temperature".
 """
 # N: positions, any leading shape   A: anchors   K: stored entries   V: real vocabulary
@@ -30,7 +31,8 @@ def check_temperature(temperature: float) -> None:
     """Raises ConfigError, with the range, for a temperature that the stored numbers cannot answer for."""
     if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
         raise ConfigError(
-            f"temperature {temperature} is outside what a cache can answer for, [{MIN_TEMPERATURE:g}, {MAX_TEMPERATURE:g}]. Choose one inside."
+            f"temperature {temperature} is outside what a cache can answer for, [{MIN_TEMPERATURE:g}, {MAX_TEMPERATURE:g}]. "
+            "Choose one inside."
         )
 
 

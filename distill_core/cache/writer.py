@@ -100,7 +100,7 @@ class CacheWriter:
 
     def write(self, shard: ShardPlan, columns: ShardColumns) -> ShardEntry:
         """Publish one shard, then its entry. Raises CacheError when the disk is full or refuses."""
-        content = parquet_bytes(columns)
+        content = parquet_bytes(columns, self.plan.codec, vocab_size=self.plan.vocab_size)
         try:
             self.check_space(len(content))
             write_durably(self.shard_path(shard.name), content)
@@ -150,7 +150,7 @@ class CacheWriter:
 
 def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int) -> ShardEntry:
     targets = columns.targets_nP
-    kept = kept_mass(columns.teacher_logprobs_nPK[targets].astype(np.float32), columns.tail_logsumexp_nPA[targets][:, AT_ONE], 1.0)
+    kept = kept_mass(columns.teacher_logprobs_nPK[targets], columns.tail_logsumexp_nPA[targets][:, AT_ONE], 1.0)
     return ShardEntry(
         name=shard.name,
         sha256=file_sha256(path),

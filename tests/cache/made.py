@@ -33,14 +33,14 @@ def truth(num_windows, *, seed=0):
     return Truth(logprobs, dice.integers(0, V, (num_windows, L)).astype(np.uint32), targets, doc_lens)
 
 
-def plan(num_windows, *, per_shard=5, heldout=4, **fields):
+def plan(num_windows, *, per_shard=5, heldout=4, codec="exact", **fields):
     shards = [("train", first, min(per_shard, num_windows - heldout - first)) for first in range(0, num_windows - heldout, per_shard)]
     shards += [("heldout", num_windows - heldout, heldout)]
     named = [
         ShardPlan(name=f"{split}-{i:05d}", split=split, first_window=first, num_windows=n) for i, (split, first, n) in enumerate(shards)
     ]
     fingerprint = Fingerprint(fields={"teacher.model": "made", "text.windows_sha256": "abc"} | fields)
-    return Plan(fingerprint=fingerprint, top_k=K, vocab_size=V, window_tokens=L, packing=True, shards=tuple(named))
+    return Plan(fingerprint=fingerprint, top_k=K, vocab_size=V, window_tokens=L, packing=True, codec=codec, shards=tuple(named))
 
 
 def columns(known, shard):
@@ -59,7 +59,7 @@ def columns(known, shard):
         token_bytes_nL=np.full(ids.shape, 3, np.uint16),
         targets_nP=targets,
         teacher_ids_nPK=np.where(targets[..., None], order[..., :K], 0xFFFFFFFF).astype(np.uint32),
-        teacher_logprobs_nPK=np.where(targets[..., None], top, -np.inf).astype(np.float16),
+        teacher_logprobs_nPK=np.where(targets[..., None], top, -np.inf).astype(np.float32),
         tail_logsumexp_nPA=np.where(targets[..., None], tail, -np.inf).astype(np.float32),
         tail_mean_logprob_nPA=np.where(targets[..., None], mean, 0).astype(np.float16),
         gold_logprob_nP=np.where(targets, gold, 0).astype(np.float32),
