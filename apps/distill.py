@@ -468,8 +468,8 @@ def launch_training(attempt, config, go, train, train_button):
 @app.cell
 def launch_judging(attempt, go, judge_button):
     mo.stop(not judge_button.value)
-    _at = walk.place_from(mo.query_params().to_dict())
-    if _run := attempt("judge", jobs.submit_evaluation, _at.run, _at.baseline):
+    _ids = attempt("judge", walk.to_judge, walk.place_from(mo.query_params().to_dict()))
+    if _run := _ids and attempt("judge", jobs.submit_evaluation, *_ids):
         go(judge=_run.id)
     return
 

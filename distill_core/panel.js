@@ -205,7 +205,8 @@ export default (() => {
       reply.tracks.forEach(drawTrack);
       const first = reply.tracks.find((track) => track.name === names[0]);
       ended = reply.tracks.every((track) => !track.active);
-      const looked = ended ? first : reply.tracks.find((track) => track.state === "running");
+      const hasRows = (track) => all.some((row) => row.run === track.name);
+      const looked = ended ? first : reply.tracks.find((track) => track.state === "running" && hasRows(track));
       if (looked && !chosenByHand && looked.name !== shown) await show(looked.name);
       if (reply.rows.length || reply.replaced.length) await draw(reply.rows, reply.replaced);
       const logged = reply.tracks.find((track) => track.active) ?? first;

@@ -175,6 +175,14 @@ def moved(place: Place, **names: str | None) -> Place:
     return replace(place, **{**dict.fromkeys(forgotten), **names})
 
 
+def to_judge(place: Place) -> tuple[str, str | None]:
+    """(run, twin) to judge: the twin only when both went their whole way, for a shorter training is no equal budget. Raises RunError."""
+    if place.run is None:
+        raise RunError("there is no trained student to judge: train one first.")
+    both = place.baseline is not None and all(open_run(name).status().state == "done" for name in (place.run, place.baseline))
+    return place.run, place.baseline if both else None
+
+
 def cache_names() -> list[str]:
     """Complete caches, by name."""
     return [cache.name for cache in list_caches()]

@@ -106,3 +106,15 @@ def test_place_from_an_address():
 def test_resume_needs_something_to_resume(small_cache):
     with pytest.raises(RunError, match="nothing to resume"):
         walk.resume_all(Place(run=trained().id))
+
+
+def test_the_twin_is_judged_only_when_both_went_their_whole_way():
+    student, twin = trained(), trained()
+    assert walk.to_judge(Place(run=student.id, baseline=twin.id)) == (student.id, twin.id)
+    twin.update(state="stopped")
+    assert walk.to_judge(Place(run=student.id, baseline=twin.id)) == (student.id, None)
+    twin.update(state="done")
+    student.update(state="stopped")
+    assert walk.to_judge(Place(run=student.id, baseline=twin.id)) == (student.id, None)
+    with pytest.raises(RunError, match="train one first"):
+        walk.to_judge(Place())
