@@ -1,6 +1,6 @@
 """Measure the built-in teacher on stories it has not seen: python data/measure_teacher.py
 
-Loss against the known entropy of the text, and how often it gives the words that the story determines.
+Loss against the known entropy of the text, and how often it gives the words that the story determines, in all and by kind of story.
 """
 # B: documents in one forward pass   L: tokens of the longest   D: hidden size   N: tokens to predict   V: vocabulary   P = L - 1
 
@@ -110,6 +110,10 @@ def main() -> None:
     model = transformers.LlamaForCausalLM.from_pretrained(TEACHER, dtype=torch.float32)
     examples, _ = heldout_examples(arguments.docs, figures["recipe"]["seed"], tokenizer)
     print(f"{arguments.docs:,} held-out stories: {shown(measure(model, examples))}")
+    kinds = [story.kind for story in stories.stories(arguments.docs, f"heldout-{figures['recipe']['seed']}")]
+    for kind in sorted(set(kinds)):
+        quality = measure(model, [each for each, its_kind in zip(examples, kinds) if its_kind == kind])
+        print(f"   {kind:8} determined words right {quality.probe_accuracy:.1%} of {quality.probe_tokens:,}")
 
 
 if __name__ == "__main__":

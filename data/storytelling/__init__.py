@@ -18,6 +18,8 @@ KINDS = (hide, count, chain, quest, job, pet, weather, purse, week, letter, comp
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
+    kind: str
+    """Name of the function that tells it."""
     text: str
     nats: float
     """-log probability of the choices that made this text."""
@@ -29,9 +31,10 @@ def story(seed: str) -> Story:
     """The story of this seed, always and everywhere the same."""
     dice = Dice(seed)
     teller = Teller(dice)
-    dice.pick(KINDS)(teller)
+    kind = dice.pick(KINDS)
+    kind(teller)
     text, determined = read_marks(" ".join(teller.sentences))
-    return Story(text=text, nats=dice.nats, determined=determined)
+    return Story(kind=kind.__name__, text=text, nats=dice.nats, determined=determined)
 
 
 def stories(count: int, seed: str) -> Iterator[Story]:

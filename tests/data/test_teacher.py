@@ -86,3 +86,16 @@ def test_row_t_is_about_token_t_plus_1(teacher):
     wrong = -logprobs[:, :-1][targets_BP].gather(1, ids_BL[:, :-1][targets_BP][:, None]).mean()
     assert right == pytest.approx(FIGURES["heldout"]["loss"], abs=0.2)
     assert wrong > 5
+
+
+def test_the_readme_tells_its_figures():
+    readme = (TEACHER.parent / "README.md").read_text(encoding="utf-8")
+    heldout = FIGURES["heldout"]
+    row = (
+        f"| {heldout['loss']:.4f} | {heldout['entropy']:.4f} | {heldout['gap']:.4f} | {heldout['probe_accuracy']:.1%}".replace("%", " %")
+        + f" | {FIGURES['cpu_seconds']:,} CPU-seconds, one thread |"
+    )
+    assert row in readme
+    for step in FIGURES["history"]:
+        assert f" {step['gap']:.3f} |" in readme
+        assert f" {100 * step['probe_accuracy']:.1f} % |" in readme
