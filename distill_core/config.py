@@ -12,9 +12,9 @@ from .errors import ConfigError, did_you_mean
 BUILTIN = "builtin"
 """The name of the teacher and of the stories that ship with this package."""
 
-Divergence = Literal["forward_kl", "reverse_kl"]
+Divergence = Literal["forward_kl", "reverse_kl", "jsd"]
 Tail = Literal["bucket", "renormalize", "drop"]
-Impl = Literal["auto", "reference", "chunked", "triton"]
+Impl = Literal["auto", "reference", "chunked", "triton", "tiled"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Codec = Literal["exact", "packed"]
 StudentInit = Literal["fresh", "prune_layers", "pretrained"]
@@ -128,7 +128,11 @@ class LossConfig(Section):
     temperature: Annotated[float, Field(ge=0.5, le=8.0)] = 1.0
     """Softmax temperature of both sides of the divergence; the cache holds what any T in [0.5, 8] needs."""
     divergence: Divergence = "forward_kl"
-    """'forward_kl': cover all the teacher considers likely; 'reverse_kl': prefer its favourites."""
+    """'forward_kl': cover all the teacher considers likely; 'reverse_kl': prefer its favourites; 'jsd': between the two."""
+    jsd_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """'jsd' only: the teacher's share of the mixture that both are compared with; near 0 like forward KL, near 1 like reverse KL."""
+    z_loss_weight: Share = 0.0
+    """Weight of the squared log-sum-exp of the student's logits, which keeps them small; 1e-4 is usual, 0 leaves it out."""
     tail: Tail = "bucket"
     """The mass outside the top K: 'bucket' keeps it as one entry (unbiased), 'renormalize' spreads it over the K, 'drop' leaves it out."""
     top_k: Positive | None = None

@@ -172,7 +172,8 @@ def formula(loss: Mapping[str, Any]) -> str:
     ends = ("teacher", "student") if loss["divergence"] == "forward_kl" else ("student", "teacher")
     squared = f" × {temperature:g}²" if temperature != 1 else ""
     at = f" at T = {temperature:g}" if temperature != 1 else ""
-    soft = f"{1 - hard:g}{squared} × KL({ends[0]} ‖ {ends[1]}){at}" if hard < 1 else ""
+    measure = f"KL({ends[0]} ‖ {ends[1]})" if loss["divergence"] != "jsd" else "JSD(teacher, student)"
+    soft = f"{1 - hard:g}{squared} × {measure}{at}" if hard < 1 else ""
     ce = f"{hard:g} × cross-entropy with the text's next token" if hard > 0 else ""
     return f'<p class="walk-formula">loss = {" + ".join(part for part in (soft, ce) if part)}</p>'
 

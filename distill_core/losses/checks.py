@@ -1,4 +1,4 @@
-"""Refuses what the loss cannot be computed from, by name, and brings the rest into one form."""
+"""Refuses settings and shapes that the loss cannot be computed from, by name; heads.py and targets.py look at the tensors."""
 
 # N: tokens (batch x sequence, flattened)   V: rows of the head   D: hidden size   K: stored teacher entries per token
 import math
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..errors import LossInputError, did_you_mean
-from .contract import IGNORE_INDEX, Knobs, Targets
+from .contract import Knobs
 
-DIVERGENCES = ("forward_kl", "reverse_kl")
+DIVERGENCES = ("forward_kl", "reverse_kl", "jsd")
 TAILS = ("bucket", "renormalize", "drop")
 
 
@@ -24,10 +24,15 @@ def check_knobs(knobs: Knobs, *, head_rows: int) -> None:
     check_name("tail", knobs.tail, TAILS)
     if not (knobs.temperature > 0 and math.isfinite(knobs.temperature)):
         raise LossInputError(f"temperature must be above 0, got {knobs.temperature}. Use 1.0 for plain KL.")
-    for name in ("kl_weight", "ce_weight"):
+    for name in ("kl_weight", "ce_weight", "z_loss_weight"):
         weight = getattr(knobs, name)
         if not (weight >= 0 and math.isfinite(weight)):
             raise LossInputError(f"{name} must be 0 or more, got {weight}. Use 0 to leave that part out.")
+    if not 0 < knobs.jsd_weight < 1:
+        raise LossInputError(
+            f"jsd_weight must lie between 0 and 1, got {knobs.jsd_weight}. Near 0 the loss is jsd_weight * forward KL, near 1"
+            " (1 - jsd_weight) * reverse KL: for these use divergence='forward_kl' or 'reverse_kl'."
+        )
     if not math.isfinite(knobs.logit_scale) or knobs.logit_scale == 0:
         raise LossInputError(f"logit_scale must be a finite number other than 0, got {knobs.logit_scale}. Use 1.0 for none.")
     if knobs.logit_softcap is not None and not (knobs.logit_softcap > 0 and math.isfinite(knobs.logit_softcap)):
@@ -40,33 +45,16 @@ def check_knobs(knobs: Knobs, *, head_rows: int) -> None:
         raise LossInputError(f"chunk_tokens must be 1 or more, got {knobs.chunk_tokens}. Use None to have it chosen.")
 
 
-def check_head(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None) -> None:
-    """Shapes, types and devices of what the student brings."""
-    for name, tensor in (("hidden_ND", hidden_ND), ("lm_head_VD", lm_head_VD)):
-        if tensor.ndim != 2:
-            hint = "Flatten batch and sequence into one dimension" if name == "hidden_ND" else "Pass the whole, gathered weight of the head"
-            raise LossInputError(f"{name} must have 2 dimensions, got shape {tuple(tensor.shape)}. {hint}.")
-        if not tensor.is_floating_point():
-            raise LossInputError(f"{name} must be floating point, got {tensor.dtype}. Quantized weights must be dequantized first.")
-    if hidden_ND.shape[1] != lm_head_VD.shape[1]:
-        raise LossInputError(
-            f"hidden_ND is {hidden_ND.shape[1]} wide, lm_head_VD {lm_head_VD.shape[1]}."
-            " Pass the head of the model that made the hidden states, and what enters that head."
-        )
-    if lm_head_VD.shape[0] == 0 or lm_head_VD.shape[1] == 0:
-        raise LossInputError(f"lm_head_VD is empty, shape {tuple(lm_head_VD.shape)}: a sharded weight must be gathered first.")
-    if bias_V is not None and (bias_V.shape != lm_head_VD.shape[:1] or not bias_V.is_floating_point()):
-        raise LossInputError(
-            f"bias_V must be floating point with one entry for each of the {lm_head_VD.shape[0]:,} head rows,"
-            f" got {bias_V.dtype} of shape {tuple(bias_V.shape)}. Pass None if the head has no bias."
-        )
-
-
 def check_shapes(
-    hidden_ND: Tensor, teacher_ids_NK: Tensor, teacher_logprobs_NK: Tensor, tail_N: Tensor | None, labels_N: Tensor | None
+    num_tokens: int,
+    teacher_ids_NK: Tensor,
+    teacher_logprobs_NK: Tensor,
+    tail_N: Tensor | None,
+    labels_N: Tensor | None,
+    weights_N: Tensor | None,
+    valid_rows_M: Tensor | None,
 ) -> None:
-    """Shapes, types and devices of what the teacher and the text bring."""
-    num_tokens = hidden_ND.shape[0]
+    """Shapes and types of what the teacher and the text bring."""
     if teacher_ids_NK.ndim != 2 or teacher_ids_NK.shape[0] != num_tokens or teacher_ids_NK.shape[1] == 0:
         raise LossInputError(
             f"teacher_ids_NK must be [{num_tokens}, K] with K >= 1, got shape {tuple(teacher_ids_NK.shape)}."
@@ -77,7 +65,11 @@ def check_shapes(
             f"teacher_logprobs_NK has shape {tuple(teacher_logprobs_NK.shape)}, teacher_ids_NK {tuple(teacher_ids_NK.shape)}."
             " Each id needs its log-probability."
         )
-    for name, tensor in (("teacher_tail_N", tail_N), ("labels_N", labels_N)):
+    if valid_rows_M is not None and valid_rows_M.ndim != 1:
+        raise LossInputError(
+            f"valid_rows must have 1 dimension, got shape {tuple(valid_rows_M.shape)}. Pass the numbers of the rows that are learned from."
+        )
+    for name, tensor in (("teacher_tail_N", tail_N), ("labels_N", labels_N), ("weights_N", weights_N)):
         if tensor is not None and tensor.shape != (num_tokens,):
             raise LossInputError(
                 f"{name} must have shape ({num_tokens},), got {tuple(tensor.shape)}. Give one value for each row of hidden_ND."
@@ -85,8 +77,10 @@ def check_shapes(
     for name, tensor, is_number in (
         ("teacher_ids_NK", teacher_ids_NK, False),
         ("labels_N", labels_N, False),
+        ("valid_rows", valid_rows_M, False),
         ("teacher_logprobs_NK", teacher_logprobs_NK, True),
         ("teacher_tail_N", tail_N, True),
+        ("weights_N", weights_N, True),
     ):
         if tensor is None:
             continue
@@ -117,69 +111,10 @@ def check_combination(knobs: Knobs, tail_N: Tensor | None, labels_N: Tensor | No
         )
 
 
-def check_values(targets: Targets, *, vocab_size: int) -> None:
-    """Values that no arithmetic can use: ids and labels outside the vocabulary, numbers that are no log-probabilities, empty rows.
-
-    It reads the tensors, so on an accelerator it waits for them: call it when data is loaded, not in every step.
-    """
-    if targets.ids_NK.shape[0] == 0:
-        return
-    lowest, highest = (int(bound) for bound in targets.ids_NK.aminmax())
-    if lowest < 0 or highest >= vocab_size:
-        raise LossInputError(
-            f"teacher_ids_NK holds id {lowest if lowest < 0 else highest:,}, outside the student's vocabulary of {vocab_size:,}."
-            " Teacher and student must share one tokenizer."
-        )
-    if targets.labels_N is not None:
-        lowest, highest = (int(bound) for bound in targets.labels_N.aminmax())
-        if lowest < 0 or highest >= vocab_size:
-            raise LossInputError(
-                f"labels_N holds {lowest if lowest < 0 else highest:,}, outside the student's vocabulary of {vocab_size:,}."
-                f" Use {IGNORE_INDEX} for tokens that are not learned from."
-            )
-    most_N = targets.logprobs_NK.amax(dim=-1)
-    largest, smallest = float(most_N.max()), float(most_N.min())
-    if math.isnan(largest) or largest > 0.01:
-        raise LossInputError(f"teacher_logprobs_NK holds {largest:g}: a natural-log probability is never above 0. Are these logits?")
-    if smallest == -math.inf:
-        row = int(most_N.argmin())
-        raise LossInputError(f"teacher_logprobs_NK: valid row {row} has no entry, all are -inf. Set its label to {IGNORE_INDEX}.")
-    if targets.tail_N is not None and not float(targets.tail_N.max()) < math.inf:
-        raise LossInputError(
-            "teacher_tail_N holds NaN or +inf. It is a log-sum-exp: -inf where nothing is outside the K, finite elsewhere."
-        )
-
-
-def valid_rows(labels_N: Tensor | None) -> Tensor | None:
-    """Indices of the rows that are learned from; None if that is every row."""
-    if labels_N is None:
-        return None
-    rows_M = (labels_N != IGNORE_INDEX).nonzero().squeeze(-1)
-    return None if rows_M.shape[0] == labels_N.shape[0] else rows_M
-
-
-def build_targets(
-    teacher_ids_NK: Tensor,
-    teacher_logprobs_NK: Tensor,
-    tail_N: Tensor | None,
-    labels_N: Tensor | None,
-    rows_M: Tensor | None,
-    *,
-    dtype: torch.dtype,
-) -> Targets:
-    """The teacher's side of the valid rows, in one form. Targets are constants: no gradient flows into them."""
-
-    def kept(tensor: Tensor) -> Tensor:
-        return tensor.detach() if rows_M is None else tensor.detach().index_select(0, rows_M)
-
-    ids_NK, logprobs_NK = kept(teacher_ids_NK).long(), kept(teacher_logprobs_NK).to(dtype)
-    if ids_NK.shape[0]:
-        # an empty entry may carry any id: give it one that is really stored, so that it is harmless in gather and scatter
-        first_N1 = ids_NK.gather(-1, logprobs_NK.argmax(dim=-1, keepdim=True))
-        ids_NK = torch.where(logprobs_NK == -math.inf, first_N1, ids_NK)
-    return Targets(
-        ids_NK=ids_NK,
-        logprobs_NK=logprobs_NK,
-        tail_N=None if tail_N is None else kept(tail_N).to(dtype),
-        labels_N=None if labels_N is None else kept(labels_N).long(),
-    )
+def check_divisor(divisor: Tensor | float) -> None:
+    """A number is looked at; a tensor would have to be waited for."""
+    if isinstance(divisor, Tensor):
+        if divisor.numel() != 1:
+            raise LossInputError(f"divisor must be one number, got shape {tuple(divisor.shape)}. Pass the step's valid tokens.")
+    elif not (divisor > 0 and math.isfinite(divisor)):
+        raise LossInputError(f"divisor must be above 0, got {divisor}. Use max(1, valid tokens) for a step that may have none.")

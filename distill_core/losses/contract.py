@@ -9,24 +9,34 @@ import torch
 from torch import Tensor
 
 from ..config import Divergence, Tail
+from .workspace import Workspace
 
 IGNORE_INDEX = -100
 """A label that says: nothing is learned from this token. The same value as in torch and transformers."""
 
 
 class LossParts(NamedTuple):
-    """Sums over the valid tokens, in nats, each a 0-d tensor; the caller divides once, by the step's valid tokens."""
+    """Sums over the valid tokens, in nats, each a 0-d tensor; the caller divides once, by the step's valid tokens.
+
+    With weights_N, a token counts with its weight in loss, kl, ce and z_loss, and as one token in the rest.
+    """
 
     loss: Tensor
-    """kl_weight * T^2 * kl + ce_weight * ce. The only part with a graph."""
+    """(kl_weight * T^2 * kl + ce_weight * ce + z_loss_weight * z_loss) / divisor. The only part with a graph."""
     kl: Tensor
-    """The divergence from the teacher at the temperature asked for; T^2 and kl_weight are not in it."""
+    """The divergence from the teacher at the temperature asked for; T^2, kl_weight and divisor are not in it."""
     ce: Tensor
-    """Cross-entropy with the labels at T = 1; ce_weight is not in it. 0 when no labels were given."""
+    """Cross-entropy with the labels at T = 1; ce_weight and divisor are not in it. 0 when no labels were given."""
     agreement: Tensor
     """int64: tokens whose most likely student token is the teacher's first entry; a tie counts as agreement."""
     num_valid: Tensor
     """int64: tokens that were learned from."""
+    z_loss: Tensor
+    """Squared log-sum-exp of the logits at T = 1; z_loss_weight is not in it. 0 when neither labels nor a z_loss_weight was given."""
+    teacher_mass: Tensor
+    """The teacher's probability inside the K, at the temperature asked for: kept mass times num_valid. Weights are not in it."""
+    student_mass: Tensor
+    """The student's probability of the same K entries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +46,8 @@ class Knobs:
     temperature: float
     kl_weight: float
     ce_weight: float
+    z_loss_weight: float
+    jsd_weight: float
     divergence: Divergence
     tail: Tail
     logit_scale: float
@@ -43,6 +55,9 @@ class Knobs:
     vocab_size: int
     """Real vocabulary: rows of the head from here on are padding, and take no part."""
     chunk_tokens: int
+    workspace: Workspace
+    accumulate_head_grad: bool = False
+    """Whether the head's gradient goes straight into its .grad, in the forward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +72,10 @@ class Targets:
     """log of the sum, over the tokens outside the K, of exp(logprob / temperature)."""
     labels_N: Tensor | None
     """int64 next tokens, none of them IGNORE_INDEX."""
+    weights_N: Tensor | None = None
+    """What each token counts, in loss and gradient."""
+    divisor: Tensor | None = None
+    """0-d: loss and gradient are divided by it, row by row, so that no gradient has to be divided afterwards."""
 
     def rows(self, start: int, stop: int) -> "Targets":
         """The same for tokens start..stop; no copy."""
@@ -65,6 +84,8 @@ class Targets:
             logprobs_NK=self.logprobs_NK[start:stop],
             tail_N=None if self.tail_N is None else self.tail_N[start:stop],
             labels_N=None if self.labels_N is None else self.labels_N[start:stop],
+            weights_N=None if self.weights_N is None else self.weights_N[start:stop],
+            divisor=self.divisor,
         )
 
 

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from ..config import Divergence, Tail
 from . import checks, closure
+from . import targets as target_values
 from .contract import Knobs, Targets
+from .workspace import Workspace
 
 BISECTIONS = 60
 """Halvings of (0, 1): to the last bit of float64."""
@@ -24,7 +26,10 @@ def loss_floor(
     kl_weight: float = 1.0,
     ce_weight: float = 0.0,
     divergence: Divergence = "forward_kl",
+    jsd_weight: float = 0.5,
     tail: Tail = "bucket",
+    weights_N: Tensor | None = None,
+    valid_rows: Tensor | None = None,
 ) -> Tensor:
     """Sum over the valid tokens of the lowest value that `topk_kl(...).loss` can take, in nats, as a 0-d float64 tensor.
 
@@ -34,42 +39,58 @@ def loss_floor(
         reverse: a convex problem in the label's probability alone, solved by bisection ("drop": a lower bound, as below).
     With cross-entropy at another T there is no closed form: the sum of the parts' own lows is given, which no student can get
     below, and which none may reach. A label outside the K shares the tail's bucket, whose mass could all be its own.
-    Raises LossInputError like topk_kl.
+    jsd: 0 alone, and the sum of the parts' lows with cross-entropy. A z-loss changes nothing: logits can be shifted until it is 0.
+    weights_N, valid_rows as in topk_kl. Raises LossInputError like topk_kl.
     """
     num_tokens = teacher_ids_NK.shape[0]
-    checks.check_shapes(teacher_ids_NK.new_empty(num_tokens, 0), teacher_ids_NK, teacher_logprobs_NK, teacher_tail_N, labels_N)
+    checks.check_shapes(num_tokens, teacher_ids_NK, teacher_logprobs_NK, teacher_tail_N, labels_N, weights_N, valid_rows)
     knobs = Knobs(
         temperature=float(temperature),
         kl_weight=float(kl_weight),
         ce_weight=float(ce_weight),
+        z_loss_weight=0.0,
+        jsd_weight=float(jsd_weight),
         divergence=divergence,
         tail=tail,
         logit_scale=1.0,
         logit_softcap=None,
         vocab_size=1,
         chunk_tokens=1,
+        workspace=Workspace(),
     )
     checks.check_knobs(knobs, head_rows=1)
     checks.check_combination(knobs, teacher_tail_N, labels_N)
     dtype = closure.small_dtype(teacher_ids_NK.device)
-    rows_M = checks.valid_rows(labels_N)
-    targets = checks.build_targets(teacher_ids_NK, teacher_logprobs_NK, teacher_tail_N, labels_N, rows_M, dtype=dtype)
+    targets = target_values.build_targets(
+        teacher_ids_NK,
+        teacher_logprobs_NK,
+        teacher_tail_N,
+        labels_N,
+        weights_N,
+        target_values.valid_rows(labels_N, valid_rows),
+        dtype=dtype,
+    )
     if targets.ids_NK.shape[0] == 0:
         return torch.zeros((), dtype=dtype, device=teacher_ids_NK.device)
-    log_q_NB = closure.teacher_log_buckets(targets, knobs)
-    if targets.labels_N is None or ce_weight == 0 or kl_weight == 0:
-        return knobs.kl_weight * kl_floor(log_q_NB, knobs).sum()
-    if temperature != 1.0 or (divergence == "reverse_kl" and tail == "drop"):
-        return knobs.kl_weight * kl_floor(log_q_NB, knobs).sum()  # and 0 for the cross-entropy
+    floor_N = floor_rows(targets, knobs)
+    return (floor_N if targets.weights_N is None else floor_N * targets.weights_N).sum()
+
+
+def floor_rows(targets: Targets, knobs: Knobs) -> Tensor:
+    """Per token: the lowest value."""
+    log_q_NB, _ = closure.teacher_log_buckets(targets, knobs)
+    no_mixture = knobs.ce_weight == 0 or knobs.kl_weight == 0 or knobs.temperature != 1.0 or knobs.divergence == "jsd"
+    if targets.labels_N is None or no_mixture or (knobs.divergence == "reverse_kl" and knobs.tail == "drop"):
+        return knobs.kl_weight * kl_floor(log_q_NB, knobs)  # and 0 for the cross-entropy
     is_label_NB = label_buckets(targets)
-    if divergence == "forward_kl":
-        return forward_mixture_floor(log_q_NB, is_label_NB, knobs).sum()
-    return reverse_mixture_floor(log_q_NB, is_label_NB, knobs).sum()
+    if knobs.divergence == "forward_kl":
+        return forward_mixture_floor(log_q_NB, is_label_NB, knobs)
+    return reverse_mixture_floor(log_q_NB, is_label_NB, knobs)
 
 
 def kl_floor(log_q_NB: Tensor, knobs: Knobs) -> Tensor:
     """Per token: least T^2 KL."""
-    if knobs.tail != "drop":
+    if knobs.tail != "drop" or knobs.divergence == "jsd":
         return torch.zeros_like(log_q_NB[:, 0])
     log_m_N = torch.logsumexp(log_q_NB, dim=-1)
     least_N = log_m_N.exp() * log_m_N if knobs.divergence == "forward_kl" else -log_m_N.exp() / math.e

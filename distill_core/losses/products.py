@@ -59,6 +59,14 @@ class Products:
         if self.factor != 1.0:
             out_CD.mul_(self.factor)
 
+    def add_hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
+        """The same, added to what is there."""
+        if self.lm_head_VD.dtype == self.dtype:
+            out_CD.addmm_(dx_CV, self.lm_head_VD, alpha=self.factor)
+        else:
+            for start, wide_WD in self._widened():
+                out_CD.addmm_(dx_CV[:, start : start + wide_WD.shape[0]], wide_WD, alpha=self.factor)
+
     def add_weight_grad(self, dx_CV: Tensor, rows_CD: Tensor) -> None:
         """Accumulates in the type of the logits: a bfloat16 sum over many chunks would be a percent off."""
         if self.weight_grad_RD is None:
@@ -113,18 +121,19 @@ class NarrowProducts(Products):
 
     def logits(self, rows_CD: Tensor, out_CV: Tensor) -> None:
         mixed_mm(rows_CD, self.lm_head_VD.t(), out_CV)
-        if self.factor != 1.0:  # into the float32 logits: it would round the narrow hidden states
+        if self.factor != 1.0:  # into the float32 logits, and into dx: it would round the narrow hidden states
             out_CV.mul_(self.factor)
         if self.bias_V is not None:
             out_CV.add_(self.bias_V)
 
     def gradient(self, dx_CV: Tensor) -> Tensor:
-        return dx_CV.to(self.narrow)
+        return (dx_CV if self.factor == 1.0 else dx_CV.mul_(self.factor)).to(self.narrow)
 
     def hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
         mixed_mm(dx_CV, self.lm_head_VD, out_CD)
-        if self.factor != 1.0:
-            out_CD.mul_(self.factor)
+
+    def add_hidden_grad(self, dx_CV: Tensor, out_CD: Tensor) -> None:
+        mixed_addmm(dx_CV, self.lm_head_VD, out_CD)
 
     def add_weight_grad(self, dx_CV: Tensor, rows_CD: Tensor) -> None:
         if self.weight_grad_RD is None:
@@ -132,12 +141,6 @@ class NarrowProducts(Products):
             mixed_mm(dx_CV.t(), rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
         else:
             mixed_addmm(dx_CV.t(), rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
-
-    def finish(self, *, weight: bool, bias: bool) -> tuple[Tensor | None, Tensor | None]:
-        weight_grad_RD, bias_grad_R = super().finish(weight=weight, bias=bias)
-        if weight_grad_RD is not None and self.factor != 1.0:
-            weight_grad_RD.mul_(self.factor)
-        return weight_grad_RD, bias_grad_R
 
 
 def mixed_mm(a: Tensor, b: Tensor, out: Tensor) -> None:

@@ -15,16 +15,25 @@ def topk_kl_reference(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | No
     T^2 keeps the size of the soft gradient when T changes (Hinton et al. 2015, arXiv:1503.02531, section 2).
     """
     logits_NV = head_logits(hidden_ND, lm_head_VD, bias_V, knobs)
-    kl = kl_rows(logits_NV, targets, knobs).sum()
-    ce = ce_rows(logits_NV, targets).sum()
+    log_q_NB, log_p_NB = teacher_log_buckets(targets, knobs), student_log_buckets(logits_NV, targets, knobs)
+    weights_N = logits_NV.new_ones(()) if targets.weights_N is None else targets.weights_N.to(logits_NV.dtype)
+    kl = (weights_N * kl_rows(log_p_NB, log_q_NB, targets, knobs)).sum()
+    ce = (weights_N * ce_rows(logits_NV, targets)).sum()
+    needs_z_loss = targets.labels_N is not None or knobs.z_loss_weight > 0
+    z_loss = (weights_N * torch.logsumexp(logits_NV, dim=-1).square()).sum() if needs_z_loss else torch.zeros_like(ce)
+    loss = knobs.kl_weight * knobs.temperature**2 * kl + knobs.ce_weight * ce + knobs.z_loss_weight * z_loss
+    is_entry_NK = targets.logprobs_NK > -math.inf
     first_N = logits_NV.gather(-1, targets.ids_NK[:, :1]).squeeze(-1)
     agreement = (first_N >= logits_NV.amax(dim=-1)).sum()
     return LossParts(
-        loss=knobs.kl_weight * knobs.temperature**2 * kl + knobs.ce_weight * ce,
+        loss=loss if targets.divisor is None else loss / targets.divisor.to(loss.dtype),
         kl=kl.detach(),
         ce=ce.detach(),
         agreement=agreement,
         num_valid=torch.full_like(agreement, hidden_ND.shape[0]),
+        z_loss=z_loss.detach(),
+        teacher_mass=kept_mass(targets, knobs).sum(),
+        student_mass=(log_p_NB[:, :-1].detach().exp() * is_entry_NK).sum(),
     )
 
 
@@ -71,13 +80,29 @@ def student_log_buckets(logits_NV: Tensor, targets: Targets, knobs: Knobs) -> Te
     return torch.cat([log_p_NV.gather(-1, targets.ids_NK), log_u_N1], dim=-1)
 
 
-def kl_rows(logits_NV: Tensor, targets: Targets, knobs: Knobs) -> Tensor:
-    """Per token: forward sum q (log q - log p), reverse sum p (log p - log q), over the buckets that the tail mode keeps."""
-    log_q_NB = teacher_log_buckets(targets, knobs)
-    log_p_NB = student_log_buckets(logits_NV, targets, knobs)
+def kept_mass(targets: Targets, knobs: Knobs) -> Tensor:
+    """Per token: the teacher's probability inside the K."""
+    head_N = torch.logsumexp(targets.logprobs_NK / knobs.temperature, dim=-1)
+    return torch.ones_like(head_N) if targets.tail_N is None else torch.sigmoid(head_N - targets.tail_N)
+
+
+def kl_rows(log_p_NB: Tensor, log_q_NB: Tensor, targets: Targets, knobs: Knobs) -> Tensor:
+    """Per token, over the buckets that the tail mode keeps.
+
+    forward sum q (log q - log p), reverse sum p (log p - log q), jsd b sum q (log q - log m) + (1-b) sum p (log p - log m).
+    """
     counts_NB = torch.cat(
         [targets.logprobs_NK > -math.inf, torch.full_like(targets.ids_NK[:, :1], knobs.tail == "bucket", dtype=torch.bool)], dim=-1
     )
+    if knobs.divergence == "jsd":
+        counts_NB[:, -1] = knobs.tail != "drop"  # a teacher without tail still tells the student's apart
+        b, counts_q_NB, counts_p_NB = knobs.jsd_weight, counts_NB & (log_q_NB > -math.inf), counts_NB & (log_p_NB > -math.inf)
+        q_NB, p_NB = log_q_NB.exp(), log_p_NB.masked_fill(~counts_p_NB, 0.0).exp() * counts_p_NB
+        m_NB = b * q_NB + (1 - b) * p_NB
+        log_m_NB = torch.where(m_NB > 0, m_NB, 1.0).log()
+        from_q_N = (q_NB * (log_q_NB.masked_fill(~counts_q_NB, 0.0) - log_m_NB) * counts_q_NB).sum(dim=-1)
+        from_p_N = (p_NB * (log_p_NB.masked_fill(~counts_p_NB, 0.0) - log_m_NB)).sum(dim=-1)
+        return b * from_q_N + (1 - b) * from_p_N
     if knobs.divergence == "forward_kl":
         counts_NB = counts_NB & (log_q_NB > -math.inf)  # 0 log 0 = 0
     else:

@@ -5,12 +5,13 @@ The dense part is a softmax over the tail, times a factor per row; what happens 
 
 # C: tokens of one chunk, or of one block of it   V: real vocabulary   K: stored teacher entries per token   B: K + 1 buckets, the tail last
 import math
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from . import closure
+from .closure import BlockGradient, Entries, RowSums, finish_rows, needs_second_softmax, zero_sums
 from .contract import Knobs, Targets
 
 SCRATCH_SHARE = 8
@@ -19,23 +20,10 @@ SCRATCH_BYTES = 4 * 2**20
 4 MiB if that is more, since below that a block is little else than calls."""
 
 
-class RowSums(NamedTuple):
-    """What one block of rows adds to the totals: 0-d float64 tensors, agreement int64."""
-
-    kl: Tensor
-    ce: Tensor
-    agreement: Tensor
-
-
 class RowStep(Protocol):
     """Sums of the rows; x_CV is overwritten, by dloss/dx if with_gradient."""
 
     def __call__(self, x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums: ...
-
-
-def zero_sums(device: torch.device) -> RowSums:
-    zero = torch.zeros((), dtype=closure.small_dtype(device), device=device)
-    return RowSums(zero, zero, torch.zeros((), dtype=torch.int64, device=device))
 
 
 def torch_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:
@@ -47,13 +35,8 @@ def torch_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradien
     for start in range(0, num_rows, block):
         stop = min(start + block, num_rows)
         sums = _row_block(x_CV[start:stop], targets.rows(start, stop), knobs, with_gradient=with_gradient)
-        totals = RowSums(*(total + part for total, part in zip(totals, sums, strict=True)))
+        totals = totals.plus(sums)
     return totals
-
-
-def needs_second_softmax(targets: Targets, knobs: Knobs) -> bool:
-    """Cross-entropy is always at T = 1: at another T it has a softmax of its own."""
-    return targets.labels_N is not None and knobs.temperature != 1.0
 
 
 def _row_block(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:
@@ -78,13 +61,11 @@ def _row_block(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: b
 
 
 def _softcap_(x_CV: Tensor, knobs: Knobs, *, with_gradient: bool) -> Tensor | None:
-    """x becomes y = cap / T * tanh(x); gives dy/dx = cap / T * (1 - tanh(x)^2) if it will be needed."""
+    """x becomes y = cap / T * tanh(x); gives dy/dx = cap / T * (1 - tanh(x)^2) = cap / T - y^2 / (cap / T) if it will be needed."""
     assert knobs.logit_softcap is not None
     height = knobs.logit_softcap / knobs.temperature
-    x_CV.tanh_()
-    slope_CV = x_CV.square().neg_().add_(1.0).mul_(height) if with_gradient else None
-    x_CV.mul_(height)
-    return slope_CV
+    x_CV.tanh_().mul_(height)
+    return torch.addcmul(x_CV.new_tensor(height), x_CV, x_CV, value=-1 / height) if with_gradient else None
 
 
 def _tail_softmax_(y_CV: Tensor, most_C1: Tensor, targets: Targets) -> Tensor:
@@ -112,48 +93,9 @@ def log_sum(most: Tensor, total: Tensor) -> Tensor:
     return most.to(dtype) + total.to(dtype).log()
 
 
-class Entries(NamedTuple):
-    """Logits that the small maths needs, read before they are overwritten."""
-
-    y_CK: Tensor
-    y_label_C: Tensor | None
-
-
 def read_entries(y_CV: Tensor, targets: Targets) -> Entries:
     label_C = None if targets.labels_N is None else y_CV.gather(-1, targets.labels_N[:, None]).squeeze(-1)
     return Entries(y_CV.gather(-1, targets.ids_NK), label_C)
-
-
-class BlockGradient(NamedTuple):
-    """dloss/dy in three parts: a factor per row for each tail softmax, and values for single entries."""
-
-    tail_C1: Tensor
-    tail_at_1_C1: Tensor | None
-    ids_CK: Tensor
-    label_C1: Tensor | None
-
-
-def finish_rows(
-    entries: Entries, tail_C: Tensor, tail_at_1_C: Tensor | None, most_C: Tensor, targets: Targets, knobs: Knobs
-) -> tuple[RowSums, BlockGradient]:
-    """All that is [C, K]: loss rows, agreement, and the parts of the gradient, weights and T^2 included."""
-    temperature, dtype = knobs.temperature, entries.y_CK.dtype
-    y_CB = closure.student_buckets(entries.y_CK, tail_C, targets)
-    agreement = (entries.y_CK[:, 0] >= torch.maximum(entries.y_CK.amax(dim=-1), most_C)).sum()
-    kl = closure.kl_rows(y_CB, targets, knobs)
-    grad_CB = kl.grad_CB * (knobs.kl_weight * temperature**2)
-    if entries.y_label_C is None:
-        sums = RowSums(kl.value_C.sum(), torch.zeros_like(kl.value_C.sum()), agreement)
-        return sums, BlockGradient(grad_CB[:, -1:].to(dtype), None, grad_CB[:, :-1].to(dtype), None)
-    z_CB = y_CB if tail_at_1_C is None else closure.student_buckets(entries.y_CK.to(y_CB.dtype) * temperature, tail_at_1_C, targets)
-    ce = closure.ce_rows(z_CB, entries.y_label_C.to(z_CB.dtype) * temperature)
-    sums = RowSums(kl.value_C.sum(), ce.value_C.sum(), agreement)
-    ce_grad_CB = ce.grad_CB * (knobs.ce_weight * temperature)  # z = T y
-    ids_CK = (grad_CB + ce_grad_CB)[:, :-1].to(dtype)
-    label_C1 = torch.full_like(ids_CK[:, :1], -knobs.ce_weight * temperature)
-    if tail_at_1_C is None:
-        return sums, BlockGradient((grad_CB + ce_grad_CB)[:, -1:].to(dtype), None, ids_CK, label_C1)
-    return sums, BlockGradient(grad_CB[:, -1:].to(dtype), ce_grad_CB[:, -1:].to(dtype), ids_CK, label_C1)
 
 
 def add_sparse_(dx_CV: Tensor, gradient: BlockGradient, targets: Targets) -> None:

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from ..errors import LossInputError
-from .chunked import run_job
+from .chunked import compute_chunked
+from .closure import BlockGradient, Entries, RowSums, finish_rows, needs_second_softmax
 from .contract import Knobs, LossParts, Targets, compute_dtype
-from .row_step import BlockGradient, Entries, RowSums, add_sparse_, finish_rows, log_sum, needs_second_softmax
+from .fused import apply
+from .row_step import add_sparse_, log_sum
 
 BLOCK_V = 4096
 """Elements of one row in flight; with 8 warps at most 94 registers a thread compiled for sm_80, sm_90, sm_120 and gfx942, no spills."""
@@ -27,7 +29,7 @@ def topk_kl_triton(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None,
         raise LossInputError(f"impl='triton' needs a GPU, the student is on {hidden_ND.device.type}. Use impl='chunked', or 'auto'.")
     if compute_dtype(hidden_ND, lm_head_VD) != torch.float32:
         raise LossInputError("impl='triton' computes in float32, the student is float64. Use impl='chunked' or 'reference'.")
-    return run_job(hidden_ND, lm_head_VD, bias_V, targets, knobs, triton_row_step)
+    return apply(hidden_ND, lm_head_VD, bias_V, targets, knobs, compute=compute_chunked, row_step=triton_row_step)
 
 
 def triton_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:
@@ -50,6 +52,7 @@ def triton_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradie
         if with_gradient:
             factor_C = _share(gradient.tail_C1, total_C)
             factor_at_1_C = factor_C if gradient.tail_at_1_C1 is None else _share(gradient.tail_at_1_C1, total_at_1_C)
+            constants["NEEDS_AT_1"] = gradient.tail_at_1_C1 is not None
             grid = (num_rows, -(-vocab_size // BLOCK_V))
             kernels.tail_gradient_kernel[grid](x_CV, x_CV.stride(0), most_C, factor_C, factor_at_1_C, *shared, **constants)
             add_sparse_(x_CV, _with_slope(gradient, entries, height) if has_cap else gradient, targets)

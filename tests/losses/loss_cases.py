@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from distill_core.losses import available_impls, topk_kl
 
-DIVERGENCES = ("forward_kl", "reverse_kl")
+DIVERGENCES = ("forward_kl", "reverse_kl", "jsd")
 TAILS = ("bucket", "renormalize", "drop")
 MODES = list(itertools.product(DIVERGENCES, TAILS))
 IMPLS = available_impls()

@@ -7,7 +7,7 @@ import torch
 from loss_cases import DIVERGENCES, FUSED, IMPLS, MODES, assert_no_worse, call, distance, made, run, with_teacher
 
 import distill_core.losses as door
-from distill_core.losses import IGNORE_INDEX, LossParts, available_impls, topk_kl
+from distill_core.losses import IGNORE_INDEX, LossParts, available_impls, choice, topk_kl
 
 F32 = torch.float32
 
@@ -47,7 +47,7 @@ def test_nothing_to_learn_from_keeps_the_graph(impl, n):
     case = case.changed(labels_N=torch.full((n,), IGNORE_INDEX), **{name: getattr(case, name)[:n] for name in fields})
     student = case.student()
     parts = call(case, student, impl=impl, ce_weight=0.5)
-    assert [part.item() for part in parts] == [0, 0, 0, 0, 0]
+    assert [part.item() for part in parts] == [0] * 8
     parts.loss.backward()
     assert all(torch.equal(leaf.grad, torch.zeros_like(leaf)) for leaf in student)
 
@@ -176,8 +176,8 @@ def test_gradients_can_be_asked_for_without_side_effects(impl):
 def test_only_the_loss_has_a_graph(impl):
     parts = call(made(dtype=F32), made(dtype=F32).student(), impl=impl)
     assert isinstance(parts, LossParts)
-    assert [part.requires_grad for part in parts] == [True, False, False, False, False]
-    assert [part.shape for part in parts] == [torch.Size([])] * 5
+    assert [part.requires_grad for part in parts] == [True] + [False] * 7
+    assert [part.shape for part in parts] == [torch.Size([])] * 8
 
 
 @pytest.mark.parametrize("impl", IMPLS)
@@ -253,7 +253,7 @@ def test_tied_embeddings_get_both_gradients():
 
 def test_auto_says_once_what_it_chose(caplog):
     case = made(dtype=F32)
-    door._say_once.cache_clear()
+    choice.say_once.cache_clear()
     with caplog.at_level(logging.INFO, logger="distill_core.losses"):
         for _ in range(3):
             call(case, case.student())
@@ -262,20 +262,20 @@ def test_auto_says_once_what_it_chose(caplog):
 
 def test_auto_on_a_gpu(monkeypatch):
     gpu = torch.device("cuda")
-    monkeypatch.setattr(door, "has_triton", lambda: True)
-    assert door._choose(gpu, F32) == ("triton", "the student is on CUDA")
-    assert door._choose(gpu, torch.float64) == ("chunked", "the student is float64")
-    monkeypatch.setattr(door, "has_triton", lambda: False)
-    assert door._choose(gpu, F32) == ("chunked", "triton is not installed")
+    monkeypatch.setattr(choice, "has_triton", lambda: True)
+    assert choice.choose(gpu, F32) == ("triton", "the student is on CUDA")
+    assert choice.choose(gpu, torch.float64) == ("chunked", "the student is float64")
+    monkeypatch.setattr(choice, "has_triton", lambda: False)
+    assert choice.choose(gpu, F32) == ("chunked", "triton is not installed")
 
 
 def test_public_names():
-    assert sorted(door.__all__) == ["IGNORE_INDEX", "LossParts", "available_impls", "loss_floor", "topk_kl"]
-    assert available_impls()[:2] == ["reference", "chunked"]
+    assert sorted(door.__all__) == ["IGNORE_INDEX", "LossParts", "Workspace", "available_impls", "check_targets", "loss_floor", "topk_kl"]
+    assert available_impls()[:3] == ["reference", "chunked", "tiled"]
 
 
 @pytest.mark.parametrize(
     ("vocab_size", "device", "expected"), [(32000, "cpu", 512), (151936, "cpu", 256), (151936, "cuda", 1664), (8000, "cuda", 2048)]
 )
 def test_chunk_follows_the_vocabulary(vocab_size, device, expected):
-    assert door.default_chunk_tokens(vocab_size, torch.device(device)) == expected
+    assert choice.default_chunk_tokens(vocab_size, torch.device(device)) == expected

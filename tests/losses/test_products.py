@@ -4,7 +4,7 @@ import pytest
 import torch
 from loss_cases import distance, made, run
 
-from distill_core.losses import chunked, products
+from distill_core.losses import fused, products
 
 BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 
@@ -26,7 +26,7 @@ def test_widening_in_pieces_is_widening_at_once(monkeypatch, pieces):
 )
 def test_narrow_products_round_nothing_but_the_gradient(monkeypatch, knobs):
     """The arithmetic that a GPU does with bfloat16 inputs, here with exact products of the same rounded values."""
-    monkeypatch.setattr(chunked, "narrow_dtype", lambda *_: BF16)
+    monkeypatch.setattr(fused, "narrow_dtype", lambda *_: BF16)
     monkeypatch.setattr(products, "mixed_mm", lambda a, b, out: torch.mm(a.float(), b.float(), out=out))
     monkeypatch.setattr(products, "mixed_addmm", lambda a, b, out: out.addmm_(a.float(), b.float()))
     case = made(n=64, v=1001, d=32, k=100, noise=0.1, temperature=knobs.get("temperature", 1.0), dtype=BF16)

@@ -16,7 +16,18 @@ def by_hand(impl, **knobs):
 
 
 LN = math.log
+
+
+def half_way(q, p):
+    """One entry's part of the Jensen-Shannon divergence."""
+    m = (q + p) / 2
+    return (q * LN(q / m) if q else 0.0) / 2 + (p * LN(p / m) if p else 0.0) / 2
+
+
 BY_HAND = {
+    ("jsd", "bucket"): half_way(0.75, 1 / 3) + 2 * half_way(0.125, 1 / 3),
+    ("jsd", "drop"): half_way(0.75, 1 / 3) + half_way(0.125, 1 / 3),
+    ("jsd", "renormalize"): half_way(6 / 7, 1 / 3) + half_way(1 / 7, 1 / 3) + half_way(0.0, 1 / 3),
     ("forward_kl", "bucket"): LN(3) + 0.75 * LN(0.75) + 0.25 * LN(0.125),
     ("forward_kl", "drop"): 0.875 * LN(3) + 0.75 * LN(0.75) + 0.125 * LN(0.125),
     ("forward_kl", "renormalize"): LN(3) + 6 / 7 * LN(6 / 7) + 1 / 7 * LN(1 / 7),
@@ -60,17 +71,19 @@ def kl_by_loops(student_V, teacher_V, ids, divergence, tail, temperature):
 
     p, q = tempered(student_V), tempered(teacher_V)
     pairs = [(p[i], q[i]) for i in ids]
+    outside = [i for i in range(len(p)) if i not in ids]
     if tail == "bucket":
-        outside = [i for i in range(len(p)) if i not in ids]
         pairs.append((sum(p[i] for i in outside), sum(q[i] for i in outside)))
     if tail == "renormalize":
         kept_p = sum(p for p, _ in pairs) if divergence == "reverse_kl" else 1.0
         kept_q = sum(q for _, q in pairs)
         pairs = [(p / kept_p, q / kept_q) for p, q in pairs]
+    if divergence == "jsd":
+        return sum(half_way(q, p) for p, q in pairs) + (sum(half_way(0.0, p[i]) for i in outside) if tail == "renormalize" else 0.0)
     return sum(q * LN(q / p) if divergence == "forward_kl" else p * LN(p / q) for p, q in pairs)
 
 
-@pytest.mark.parametrize("impl", ["reference", "chunked"])
+@pytest.mark.parametrize("impl", ["reference", "chunked", "tiled"])
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 2.0])
 @pytest.mark.parametrize(("divergence", "tail"), MODES)
 def test_by_loops(impl, divergence, tail, temperature):
@@ -92,8 +105,14 @@ def test_all_entries_stored_is_the_dense_divergence(divergence):
     case = made(k=13)
     logits_NV = case.hidden_ND @ case.lm_head_VD.T + case.bias_V
     student_NV = logits_NV.log_softmax(-1)
-    sides = (student_NV, case.teacher_NV) if divergence == "forward_kl" else (case.teacher_NV, student_NV)
-    expected = torch.nn.functional.kl_div(*sides, reduction="sum", log_target=True).item()
+    middle_NV = ((student_NV.exp() + case.teacher_NV.exp()) / 2).log()
+    pairs = {
+        "forward_kl": [(student_NV, case.teacher_NV)],
+        "reverse_kl": [(case.teacher_NV, student_NV)],
+        "jsd": [(middle_NV, case.teacher_NV), (middle_NV, student_NV)],
+    }[divergence]
+    terms = [torch.nn.functional.kl_div(*sides, reduction="sum", log_target=True).item() for sides in pairs]
+    expected = sum(terms) / len(terms)
     for impl in ("reference", "chunked"):
         parts, grads = run(case, impl, divergence=divergence)
         assert parts.kl.item() == pytest.approx(expected, rel=1e-11)
@@ -101,12 +120,20 @@ def test_all_entries_stored_is_the_dense_divergence(divergence):
 
 
 def test_gradients_at_the_optimum_are_those_of_the_table():
-    """Student == teacher: the last column of the table of losses, by formula, for every mode. Only two are unbiased for sure."""
+    """Student == teacher: what the README's table says of each mode, by formula."""
     case = made(noise=0.0)
     p_NV = case.teacher_NV.exp()
     stored_NV = torch.zeros_like(p_NV).scatter(-1, case.ids_NK, 1.0)
     m_N1 = (p_NV * stored_NV).sum(-1, keepdim=True)
+    c_N1, c_tail = -(0.5 / m_N1 + 0.5).log(), LN(2)  # log(p / middle) where the teacher has all its mass inside the K
+    mean_N1 = m_N1 * c_N1 + (1 - m_N1) * c_tail
     table = {
+        ("jsd", "bucket"): (0.0, torch.zeros_like(p_NV)),
+        ("jsd", "drop"): (0.0, torch.zeros_like(p_NV)),
+        ("jsd", "renormalize"): (
+            (0.5 * (c_N1 - m_N1.log()) + 0.5 * mean_N1).sum().item(),
+            0.5 * p_NV * (torch.where(stored_NV > 0, c_N1, c_tail) - mean_N1),
+        ),
         ("forward_kl", "bucket"): (0.0, torch.zeros_like(p_NV)),
         ("forward_kl", "drop"): (0.0, m_N1 * p_NV - p_NV * stored_NV),
         ("forward_kl", "renormalize"): (-m_N1.log().sum().item(), p_NV - p_NV * stored_NV / m_N1),
@@ -139,7 +166,10 @@ def test_own_teacher_gives_nothing_to_learn(impl, divergence, temperature):
 
 
 @pytest.mark.parametrize("impl", ["reference", "chunked"])
-@pytest.mark.parametrize(("divergence", "tail"), [("forward_kl", "bucket"), ("reverse_kl", "bucket"), ("reverse_kl", "renormalize")])
+@pytest.mark.parametrize(
+    ("divergence", "tail"),
+    [("forward_kl", "bucket"), ("reverse_kl", "bucket"), ("reverse_kl", "renormalize"), ("jsd", "bucket"), ("jsd", "drop")],
+)
 def test_never_below_zero(impl, divergence, tail):
     for seed in range(20):
         case = made(seed=seed, noise=3.0)
