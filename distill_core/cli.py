@@ -80,11 +80,13 @@ def build_parser() -> Parser:
     plan.add_argument("--json", action="store_true", help="for programs")
     _settings(plan, "teacher", "text", "capture", "student", "loss", "train")
 
-    bench = _command(commands_of, "bench", "measure this machine: the loss against the bare matrix products", commands.bench)
-    bench.add_argument("what", choices=["loss"])
-    bench.add_argument("--full", action="store_true", help="real vocabularies: minutes instead of a minute, several GiB")
+    bench = _command(commands_of, "bench", "measure this machine: the loss against bare matrix products, the cache", commands.bench)
+    bench.add_argument("what", choices=["loss", "cache"], help="cache: a teacher's distributions stored; temperature, bytes, speed")
+    bench.add_argument("--full", action="store_true", help="loss: real vocabularies, minutes instead of a minute, several GiB")
     bench.add_argument("--threads", type=int, default=1, help="CPU threads (1)")
     bench.add_argument("--json", action="store_true", help="for programs")
+    bench.add_argument("--windows", type=int, default=8, help="cache: windows that the teacher reads (8)")
+    _settings(bench, "teacher", "text")
 
     runs = _command(commands_of, "runs", "list runs, show one, stop it, resume it, delete it", commands.runs)
     runs.add_argument(

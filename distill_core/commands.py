@@ -200,9 +200,19 @@ def plan(options: Options) -> None:
 
 def bench(options: Options) -> None:
     from . import bench as benchmarks
+    from .bench import cache as cache_benchmark
 
+    def say(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
+    if options.what == "cache":
+        config = settings(options)
+        config = config.changed(text=config.text.changed(num_windows=options.windows, num_heldout_windows=1))
+        found = cache_benchmark.bench_cache(config, threads=options.threads, progress=say)
+        print(json.dumps(found) if options.json else cache_benchmark.cache_table(found))
+        return
     shapes = benchmarks.FULL_SHAPES if options.full else benchmarks.DEFAULT_SHAPES
-    rows = benchmarks.bench_loss(shapes, threads=options.threads, progress=lambda words: print(words, file=sys.stderr, flush=True))
+    rows = benchmarks.bench_loss(shapes, threads=options.threads, progress=say)
     print(benchmarks.json_lines(rows) if options.json else benchmarks.bench_table(rows))
 
 

@@ -38,34 +38,33 @@ class ShardColumns:
     gold_logprob_nP: NDArray[np.float32]
     teacher_entropy_nP: NDArray[np.float16]
 
-    def frame(self, codec: Codec, *, vocab_size: int) -> pl.DataFrame:
+    def series(self, codec: Codec, *, vocab_size: int) -> dict[str, pl.Series]:
+        """The columns of the file, by name."""
         shas = [hashlib.sha256(row.tobytes()).digest()[:16] for row in self.input_ids_nL]
-        return pl.DataFrame(
-            {
-                "window_id": pl.Series(self.window_ids_n, dtype=pl.UInt64),
-                "window_sha": pl.Series(shas, dtype=pl.Binary),
-                "input_ids": pl.Series(self.input_ids_nL),
-                "doc_lens": pl.Series(self.doc_lens, dtype=pl.List(pl.UInt32)),
-                "token_bytes": pl.Series(self.token_bytes_nL),
-                "targets": pl.Series(self.targets_nP),
-                **codecs.encode(codec, self.teacher_ids_nPK, self.teacher_logprobs_nPK, vocab_size=vocab_size),
-                "tail_logsumexp": pl.Series(self.tail_logsumexp_nPA),
-                "tail_mean_logprob": pl.Series(self.tail_mean_logprob_nPA),
-                "gold_logprob": pl.Series(self.gold_logprob_nP),
-                "teacher_entropy": pl.Series(self.teacher_entropy_nP),
-            }
-        )
+        return {
+            "window_id": pl.Series(self.window_ids_n, dtype=pl.UInt64),
+            "window_sha": pl.Series(shas, dtype=pl.Binary),
+            "input_ids": pl.Series(self.input_ids_nL),
+            "doc_lens": pl.Series(self.doc_lens, dtype=pl.List(pl.UInt32)),
+            "token_bytes": pl.Series(self.token_bytes_nL),
+            "targets": pl.Series(self.targets_nP),
+            **codecs.encode(codec, self.teacher_ids_nPK, self.teacher_logprobs_nPK, vocab_size=vocab_size),
+            "tail_logsumexp": pl.Series(self.tail_logsumexp_nPA),
+            "tail_mean_logprob": pl.Series(self.tail_mean_logprob_nPA),
+            "gold_logprob": pl.Series(self.gold_logprob_nP),
+            "teacher_entropy": pl.Series(self.teacher_entropy_nP),
+        }
 
 
 def rows_per_group(window_tokens: int) -> int:
     return max(1, GROUP_TOKENS // window_tokens)
 
 
-def parquet_bytes(columns: ShardColumns, codec: Codec, *, vocab_size: int) -> bytes:
-    """The shard as Parquet; the same columns give the same bytes with the same Polars."""
+def parquet(series: dict[str, pl.Series], window_tokens: int) -> bytes:
+    """Columns of one row per window as Parquet; the same columns give the same bytes with the same Polars."""
     buffer = io.BytesIO()
-    columns.frame(codec, vocab_size=vocab_size).write_parquet(
-        buffer, compression="zstd", compression_level=3, statistics=False, row_group_size=rows_per_group(columns.input_ids_nL.shape[1])
+    pl.DataFrame(series).write_parquet(
+        buffer, compression="zstd", compression_level=3, statistics=False, row_group_size=rows_per_group(window_tokens)
     )
     return buffer.getvalue()
 

@@ -16,7 +16,7 @@ from ..errors import CacheError
 from ..paths import caches_dir, checked_name, publish
 from ..units import show_disk
 from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, read_record
-from .shards import ShardColumns, file_sha256, parquet_bytes, write_durably
+from .shards import ShardColumns, file_sha256, parquet, write_durably
 from .tail import AT_ONE, kept_mass
 
 
@@ -100,7 +100,7 @@ class CacheWriter:
 
     def write(self, shard: ShardPlan, columns: ShardColumns) -> ShardEntry:
         """Publish one shard, then its entry. Raises CacheError when the disk is full or refuses."""
-        content = parquet_bytes(columns, self.plan.codec, vocab_size=self.plan.vocab_size)
+        content = parquet(columns.series(self.plan.codec, vocab_size=self.plan.vocab_size), self.plan.window_tokens)
         try:
             self.check_space(len(content))
             write_durably(self.shard_path(shard.name), content)
