@@ -309,7 +309,10 @@ def loss_controls(start):
     _ways = {"match all it finds likely (forward KL)": "forward_kl", "match its favourites (reverse KL)": "reverse_kl"}
     _tails = {"kept as one entry (bucket)": "bucket", "spread over the kept (renormalize)": "renormalize", "left out (drop)": "drop"}
     _at = start["loss"]
-    _temperatures, _shares = stops([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8], _at["temperature"]), stops([0, 0.1, 0.25, 0.5, 0.75, 0.9, 1], _at["hard_share"])
+    _temperatures, _shares = (
+        stops([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8], _at["temperature"]),
+        stops([0, 0.1, 0.25, 0.5, 0.75, 0.9, 1], _at["hard_share"]),
+    )
     loss = mo.ui.dictionary(
         {
             "temperature": mo.ui.slider(steps=_temperatures, value=_at["temperature"], show_value=True, label="Temperature T"),

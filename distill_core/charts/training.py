@@ -63,7 +63,7 @@ def _lines(
                 "value:Q",
                 title=y_title,
                 scale=alt.Scale(zero=y_zero),
-                axis=alt.Axis(tickCount=5, format=y_format if y_format[-1:] in ("%", "s") else "~g"),
+                axis=alt.Axis(tickCount=5, format=y_format.replace(".2%", "~%") if y_format[-1:] in ("%", "s") else "~g"),
             ),
             color=alt.Color(
                 "part:N", scale=alt.Scale(domain=fields, range=[color for _, color, *_ in parts.values()]), legend=legend, sort=fields
@@ -178,7 +178,7 @@ def heldout_chart(rows: Rows = LIVE, *, runs: Sequence[str] = ("student",), teac
 def capture_chart(rows: Rows = LIVE, *, run: str = "capture") -> Any:
     """Share of the teacher's probability that the stored entries hold, while the capture goes on."""
     parts: dict[str, tuple[str, str, list[int], float]] = {"kept_mass": ("kept mass at T = 1", BLUE, [1, 0], 2.2)}
-    layers = _lines(rows, "windows", "windows read", "share of probability", parts, y_zero=False, y_format=".2%")
+    layers = _lines(rows, "windows", "windows read", "share of probability", parts, y_zero=True, y_format=".2%")
     return styled(_with_shown(layers, run), "How much of the teacher's belief is kept?", height=220)
 
 
