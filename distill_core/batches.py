@@ -44,13 +44,15 @@ class Collate:
 
 
 def to_tensors(rows: dict[str, Any]) -> Tensors:
-    """input_ids, position_ids [B, L]; labels [B, P] (the next token, or IGNORE_INDEX); the teacher's side [B, P, …]."""
+    """input_ids, position_ids [B, L]; labels [B, P] (the next token, or IGNORE_INDEX); the teacher's side [B, P, …];
+    valid_rows [M], which of the B x P rows are learned from: found here, where no GPU has to be waited for."""
     tensors = {
         name: torch.from_numpy(rows[name]) for name in ("input_ids", "position_ids", "teacher_ids", "teacher_logprobs", "teacher_tail")
     }
     targets = torch.from_numpy(rows["targets"])
     tensors["gold_logprob"] = torch.from_numpy(rows["gold_logprob"])
     tensors["labels"] = tensors["input_ids"][:, 1:].masked_fill(~targets, IGNORE_INDEX)
+    tensors["valid_rows"] = targets.flatten().nonzero().squeeze(-1)
     return tensors
 
 

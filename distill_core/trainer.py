@@ -65,7 +65,9 @@ class DistillTrainer(transformers.Trainer):
             "kl_weight": loss.kl_weight,
             "ce_weight": loss.ce_weight,
             "divergence": loss.divergence,
+            "jsd_weight": loss.jsd_weight,
             "tail": loss.tail,
+            "valid_rows": inputs["valid_rows"],
         }
         parts = topk_kl(
             hidden_BLD[:, :-1].flatten(0, 1),
@@ -80,6 +82,8 @@ class DistillTrainer(transformers.Trainer):
             vocab_size=self.cache.plan.vocab_size,
             impl=loss.impl,
             chunk_tokens=loss.chunk_tokens,
+            z_loss_weight=loss.z_loss_weight,
+            divisor=num_items_in_batch,
             **shared,
         )
         floor = loss_floor(
@@ -89,10 +93,10 @@ class DistillTrainer(transformers.Trainer):
             teacher_ids_NK=teacher["teacher_ids"],
             **shared,
         )
-        gold = teacher["gold_logprob"][teacher["labels"] != IGNORE_INDEX].sum()
-        sums = (parts.loss.detach(), parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid)
+        gold = torch.where(teacher["labels"] != IGNORE_INDEX, teacher["gold_logprob"], 0.0).sum()
+        sums = (parts.loss.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid)
         self.step_sums.append(torch.stack([value.double() for value in sums]))
-        return parts.loss / num_items_in_batch
+        return parts.loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """To the callbacks only: metrics.jsonl is the history, and checkpoints do not grow with it."""
