@@ -99,7 +99,7 @@ def model_facts(model: ModelFacts) -> str:
         (show_count(model.num_parameters), "parameters"),
         (str(model.num_layers), "layers"),
         (f"{model.hidden_size:,}", "wide"),
-        (vocabulary, "tokens it knows" if vocabulary.isdigit() or "of" not in vocabulary else "real tokens of vocabulary rows"),
+        (vocabulary, "tokens it knows" if " of " not in vocabulary else "real tokens of vocabulary rows"),
         (show_gib(model.memory_bytes["float32"]), "memory as float32"),
         (show_gib(model.memory_bytes["bfloat16"]), "memory as bfloat16"),
     ]
