@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 from .cache import Cache
 from .config import LossConfig
-from .losses import IGNORE_INDEX
+from .losses import IGNORE_INDEX, check_targets
 
 Tensors = dict[str, torch.Tensor]
 
@@ -34,13 +34,16 @@ class Visits(Dataset):
 
 
 class Collate:
-    """Window numbers to one micro-batch."""
+    """Window numbers to one micro-batch, looked at once for what the loss could not be computed from (LossInputError)."""
 
     def __init__(self, cache: Cache, loss: LossConfig, *, split: str = "train") -> None:
         self.cache, self.loss, self.split = cache, loss, split
 
     def __call__(self, windows: list[int]) -> Tensors:
-        return to_tensors(self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k))
+        batch = to_tensors(self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k))
+        names = ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels")
+        check_targets(*(batch[name].flatten(0, 1) for name in names), vocab_size=self.cache.plan.vocab_size)  # milliseconds
+        return batch
 
 
 def to_tensors(rows: dict[str, Any]) -> Tensors:
