@@ -8,8 +8,9 @@ app = marimo.App(width="medium", app_title="Distil: teach a small model what a l
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from distill_core import catalog, charts, controls, jobs, memory, panel, runs, scoreboard, views, walk
+    from distill_core import catalog, charts, jobs, memory, panel, runs, walk
     from distill_core.config import BUILTIN, hard_label_twin
+    from distill_core.walk import controls, scoreboard, views
 
 
 @app.cell(hide_code=True)

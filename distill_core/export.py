@@ -42,7 +42,11 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
     evaluation = json.loads(run.evaluation_path.read_text(encoding="utf-8")) if run.evaluation_path.exists() else None
     loss, train = config.loss, config.train
     seen = train.max_steps * train.per_device_train_batch_size * train.gradient_accumulation_steps * manifest.plan.window_tokens
-    stated = ("teacher.model", "teacher.dtype")
+    provenance = {
+        name: value
+        for name, value in fields.items()
+        if name.startswith("teacher.") and name not in ("teacher.model", "teacher.dtype") and value != "None"
+    }
     front = ["---", "library_name: transformers", "tags: [distillation]"]
     front += [f"license: {teacher.license}"] if teacher.license else []
     base = teacher.model if "/" in teacher.model and not Path(teacher.model).exists() else None
@@ -66,7 +70,7 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         "| | |",
         "| --- | --- |",
         f"| teacher | {Path(teacher.model).name} ({teacher.architecture}, {show_count(teacher.num_parameters)}, {teacher.dtype}) |",
-        *(f"| {name} | `{value}` |" for name, value in fields.items() if name.startswith("teacher.") and name not in stated and value != "None"),
+        *(f"| {name} | `{value}` |" for name, value in provenance.items()),
         f"| text | {Path(fields['text.source']).name}, {manifest.num_windows('train'):,} windows of {manifest.plan.window_tokens} tokens |",
         f"| cache sha256 | `{manifest.sha256()}` |",
         f"| K | {loss.top_k or manifest.plan.top_k} |",

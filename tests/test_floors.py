@@ -12,8 +12,8 @@ PACKAGE = ROOT / "distill_core"
 FLOORS = {
     0: {"config", "errors", "units", "paths"},
     1: {
-        "cache", "catalog", "charts", "controls", "corpus", "jobs", "judgement", "limits", "memory", "metrics",
-        "panel", "progress", "runs", "scoreboard", "views", "walk",
+        "cache", "catalog", "charts", "corpus", "jobs", "judgement", "limits", "memory", "metrics",
+        "panel", "progress", "runs", "walk",
     },
     2: {"batches", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "trainer"},

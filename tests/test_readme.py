@@ -33,7 +33,7 @@ def commands():
         yield re.split(r"\s{2,}#|\s#", line)[0].strip()
 
 
-@pytest.mark.parametrize("path", tree_paths())
+@pytest.mark.parametrize("path", list(tree_paths()))
 def test_tree_paths_exist(path):
     assert (ROOT / path).exists()
 

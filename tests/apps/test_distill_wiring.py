@@ -9,8 +9,8 @@ import pytest
 from distill_core import jobs, paths, walk
 from distill_core.cache import open_cache
 from distill_core.config import DistillConfig
-from distill_core.controls import control_values
 from distill_core.runs import create_run
+from distill_core.walk.controls import control_values
 
 BUTTONS = ("capture_button", "train_button", "judge_button", "export_button", "stop_button", "stop_capture_button", "resume_button")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .units import show_count, show_disk
+from ..units import show_count, show_disk
 
 WHO = {
     "teacher": "teacher",

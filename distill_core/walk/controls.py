@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from . import catalog, corpus, memory, panel
-from .cache import Cache, open_cache
-from .catalog.model_facts import ModelFacts
-from .config import BUILTIN, DistillConfig, from_dict
-from .errors import DistillError, RunError, TextError
-from .runs import Run
-from .walk import export_folder
+from .. import catalog, corpus, memory, panel
+from ..cache import Cache, open_cache
+from ..catalog.model_facts import ModelFacts
+from ..config import BUILTIN, DistillConfig, from_dict
+from ..errors import DistillError, RunError, TextError
+from ..runs import Run
+from .place import export_folder
 
 Values = Mapping[str, Any]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cache import Cache
-from .catalog.model_facts import ModelFacts
+from ..cache import Cache
+from ..catalog.model_facts import ModelFacts
+from ..memory import MODES, Report
+from ..units import show_count, show_disk, show_gib, show_time
 from .controls import CacheEstimate
-from .memory import MODES, Report
-from .units import show_count, show_disk, show_gib, show_time
-from .walk import STEPS, StepState
+from .place import STEPS, StepState
 
 MARKS: dict[StepState, str] = {"done": "✓", "working": "…", "next": "→", "ready": "", "locked": ""}
 SAID: dict[StepState, str] = {

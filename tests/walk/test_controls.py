@@ -7,10 +7,11 @@ import zipfile
 
 import pytest
 
-from distill_core import catalog, controls
+from distill_core import catalog
 from distill_core.cache import open_cache
 from distill_core.config import DistillConfig, from_dict
 from distill_core.errors import ConfigError, TextError
+from distill_core.walk import controls
 
 PLAIN = DistillConfig()
 

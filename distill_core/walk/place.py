@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from . import jobs
-from .cache import Cache, list_caches, open_cache
-from .config import DistillConfig, from_dict
-from .errors import DistillError, RunError
-from .paths import home
-from .runs import Run, Status, open_run
+from .. import jobs
+from ..cache import Cache, list_caches, open_cache
+from ..config import DistillConfig, from_dict
+from ..errors import DistillError, RunError
+from ..paths import home
+from ..runs import Run, Status, open_run
 
 StepState = Literal["ready", "next", "working", "done", "locked"]
 

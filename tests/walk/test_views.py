@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from distill_core import catalog, scoreboard, views
-from distill_core.walk import STEPS
+from distill_core import catalog
+from distill_core.walk import STEPS, scoreboard, views
 
 EVIL = "<script>alert('x')</script>"
 
