@@ -21,7 +21,6 @@ import torch
 import transformers
 
 from . import catalog, corpus, generation, metrics, models
-from .batches import model_inputs
 from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache
 from .cache.codecs import EMPTY_ID
 from .cache.manifest import Teacher
@@ -30,10 +29,10 @@ from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
 from .errors import CacheError
-from .heads import Head, check_documents_kept_apart, head_inputs, probe_head, read_head
+from .heads import Head, check_documents_kept_apart, probe_head, read_head
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
-from .sparse import SparseRows, sparse_rows, widened
+from .sparse import SparseRows, read_batch, widened
 from .units import show_count, show_disk
 
 
@@ -73,8 +72,9 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
         head = widened(read_head(model, probe_head(model, plan.vocab_size)))
         if config.text.packing:
             check_documents_kept_apart(model, plan.vocab_size)
-        _capture_shards(config, progress, writer, missing, windows, model, head)
+        speed = _capture_shards(config, progress, writer, missing, windows, model, head)
         teacher = _last_words(config, progress, model, tokenizer, text.heldout, facts, dtype)
+        teacher = teacher.model_copy(update={"read_tokens_per_s": speed})
         del model, head
         gc.collect()
         if device.type == "cuda":
@@ -149,7 +149,8 @@ def _capture_shards(
     windows: dict[str, Any],
     model: Any,
     head: Head,
-) -> None:
+) -> float | None:
+    """Write every missing shard; returns tokens a second, writing included, or none when none was missing."""
     plan, meter = writer.plan, MemoryMeter(head.weight_VD.device)
     total = sum(shard.num_windows for shard in plan.shards)
     done = total - sum(shard.num_windows for shard in missing)
@@ -170,6 +171,7 @@ def _capture_shards(
         entry = writer.write(shard, _columns(part, shard, batches))
         elapsed = time.monotonic() - started
         metrics.append(progress.run.metrics_path, _row(entry, done, elapsed, tokens / elapsed, meter, left))
+    return tokens / (time.monotonic() - started) if tokens else None
 
 
 def _row(entry: ShardEntry, done: int, elapsed: float, speed: float, meter: MemoryMeter, left: float | None) -> metrics.Row:
@@ -186,16 +188,12 @@ def _row(entry: ShardEntry, done: int, elapsed: float, speed: float, meter: Memo
     }
 
 
-@torch.no_grad()
 def _read_batch(model: Any, head: Head, windows: Any, picked: slice, plan: Plan, chunk_tokens: int) -> SparseRows:
-    """One forward pass; only positions with a target go through the head."""
-    device = head.weight_VD.device
-    ids_BL = torch.from_numpy(windows.input_ids_NL[picked].astype(np.int64)).to(device)
-    positions_BL = torch.from_numpy(np.stack([position_ids(lens, plan.window_tokens) for lens in windows.doc_lens[picked]])).to(device)
-    targets_BP = torch.from_numpy(windows.targets_NP[picked]).to(device)
-    hidden_BLD = head_inputs(model, **model_inputs({"input_ids": ids_BL, "position_ids": positions_BL}, packing=plan.packing))
-    hidden_RD = hidden_BLD[:, :-1][targets_BP]
-    return sparse_rows(hidden_RD, ids_BL[:, 1:][targets_BP], head, top_k=plan.top_k, vocab_size=plan.vocab_size, chunk_tokens=chunk_tokens)
+    ids_BL = torch.from_numpy(windows.input_ids_NL[picked].astype(np.int64))
+    positions_BL = torch.from_numpy(np.stack([position_ids(lens, plan.window_tokens) for lens in windows.doc_lens[picked]]))
+    targets_BP = torch.from_numpy(windows.targets_NP[picked])
+    sizes: dict[str, Any] = {"packing": plan.packing, "top_k": plan.top_k, "vocab_size": plan.vocab_size, "chunk_tokens": chunk_tokens}
+    return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes)
 
 
 def _columns(windows: Any, shard: ShardPlan, batches: list[SparseRows]) -> ShardColumns:

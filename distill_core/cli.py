@@ -62,8 +62,20 @@ def build_parser() -> Parser:
     _settings(capture, "teacher", "text", "capture")
 
     cache = _command(commands_of, "cache", "list caches, look into one, check every byte of it, delete it", commands.cache)
-    cache.add_argument("what", choices=["list", "info", "verify", "delete"])
-    cache.add_argument("name", nargs="?", help="the cache (all commands but list)")
+    cache.add_argument(
+        "what",
+        choices=["list", "info", "verify", "estimate", "browse", "compare", "delete"],
+        help="estimate: bytes, time and break-even of a capture that is not there yet; browse: a window token by token, with the teacher's "
+        "choices; compare: run the teacher again on a sample",
+    )
+    cache.add_argument("name", nargs="?", help="the cache (all commands but list and estimate)")
+    cache.add_argument("--split", choices=["train", "heldout"], default="train", help="browse: which windows (train)")
+    cache.add_argument("--window", type=int, default=0, help="browse: number of the window (0)")
+    cache.add_argument("--choices", type=int, default=5, help="browse: how many of the teacher's choices (5)")
+    cache.add_argument("--json", action="store_true", help="browse: for programs")
+    cache.add_argument("--windows", type=int, default=8, help="compare: windows in the sample (8)")
+    cache.add_argument("--students", type=int, default=1, help="estimate: students that will learn from it (1)")
+    _settings(cache, "teacher", "text", "capture", "loss", "train")
 
     train = _command(commands_of, "train", "train a student against a cache", commands.train)
     train.add_argument("--cache", metavar="NAME", help="the cache to learn from")

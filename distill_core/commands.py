@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import jobs
+from . import cache_commands, jobs
 from . import runs as run_folders
-from .cache import delete_cache, list_caches, open_cache
+from .cache import list_caches, open_cache
 from .config import DistillConfig, hard_label_twin, read_config, with_overrides
 from .errors import ConfigError, RunError
 from .judgement import table
 from .paths import caches_dir, checked_name, home
 from .runs import Run
-from .units import show_count, show_disk, show_time
+from .units import show_disk, show_time
 
 Options = argparse.Namespace
 
@@ -107,43 +107,12 @@ def capture(options: Options) -> None:
         return
     run = run_folders.create_run("capture", config, label=f"capture {config.teacher.model}", device=jobs.device_key(config.device))
     name = _carry_out(run)["cache"]
-    _print_cache(name)
+    cache_commands.print_cache(name)
     print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
 
 
 def cache(options: Options) -> None:
-    if options.what == "list":
-        for found in list_caches():
-            manifest = found.manifest
-            print(f"{found.name}  {manifest.num_positions('train'):,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
-        return
-    if not options.name:
-        raise ConfigError(f"cache {options.what} needs the name of a cache. See them: python -m distill_core cache list")
-    if options.what == "delete":
-        print(f"{show_disk(delete_cache(options.name))} came back")
-    elif options.what == "verify":
-        opened = open_cache(options.name)
-        opened.verify()
-        print(f"cache {opened.name}: {len(opened.manifest.entries)} shards, {show_disk(opened.manifest.num_bytes)}, every byte as written")
-    else:
-        _print_cache(options.name)
-
-
-def _print_cache(name: str) -> None:
-    opened = open_cache(name)
-    manifest, plan_ = opened.manifest, opened.plan
-    positions = manifest.num_positions("train") + manifest.num_positions("heldout")
-    print(f"cache {opened.name} in {opened.folder}")
-    print(
-        f"  teacher     {manifest.teacher.model}: {manifest.teacher.architecture}, {show_count(manifest.teacher.num_parameters)} parameters"
-    )
-    print(f"  text        {manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out")
-    print(f"  stored      top {plan_.top_k} of {plan_.vocab_size:,} at {positions:,} positions: {show_disk(manifest.num_bytes)}", end="")
-    print(f", {manifest.num_bytes / max(1, positions):.0f} bytes per position")
-    masses = ", ".join(f"{float(opened.kept_mass(T).mean()):.3f} at T = {T:g}" for T in (1.0, 1.5, 2.0, 4.0))
-    print(f"  kept mass   {masses}")
-    print(f"  teacher NLL {-manifest.mean('gold_logprob', 'heldout'):.4f} nats per held-out token")
-    print(f"  sha256      {manifest.sha256()}")
+    cache_commands.cache(options, settings(options))
 
 
 def train(options: Options) -> None:

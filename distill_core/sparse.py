@@ -1,12 +1,15 @@
 """What is kept of the teacher's distributions: the top K, the tail at six temperatures, the next token's log-probability, the entropy."""
+# B: windows   L: tokens in a window   P = L - 1: positions
 # R: rows, positions with a target   C: rows of a chunk   D: hidden size   V: real vocabulary   K: entries kept   A: temperatures
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from .batches import model_inputs
 from .cache.tail import ANCHORS, AT_ONE
-from .heads import Head, HeadOps
+from .heads import Head, HeadOps, head_inputs
 
 IN_CPU_CACHE = 2**18
 """Logits whose exponentials stay in a CPU's cache from one temperature to the next: 0.15 ms a row of 49,152 instead of 0.85."""
@@ -55,6 +58,27 @@ def sparse_rows(hidden_RD: torch.Tensor, gold_R: torch.Tensor, head: Head, *, to
         for hidden_CD, gold_C in zip(hidden_RD.split(chunk_tokens), gold_R.split(chunk_tokens), strict=True)
     ] or [_sparse_chunk(torch.zeros(0, vocab_size), torch.zeros(0, dtype=torch.int64), top_k)]
     return SparseRows(*(torch.cat(parts) for parts in zip(*chunks, strict=True)))
+
+
+@torch.no_grad()
+def read_batch(
+    model: Any,
+    head: Head,
+    input_ids_BL: torch.Tensor,
+    position_ids_BL: torch.Tensor,
+    targets_BP: torch.Tensor,
+    *,
+    packing: bool,
+    top_k: int,
+    vocab_size: int,
+    chunk_tokens: int,
+) -> SparseRows:
+    """One forward pass over windows; only positions with a target go through the head."""
+    input_ids_BL, position_ids_BL, targets_BP = (part.to(head.weight_VD.device) for part in (input_ids_BL, position_ids_BL, targets_BP))
+    inputs = model_inputs({"input_ids": input_ids_BL, "position_ids": position_ids_BL}, packing=packing)
+    hidden_RD = head_inputs(model, **inputs)[:, :-1][targets_BP]
+    gold_R = input_ids_BL[:, 1:][targets_BP]
+    return sparse_rows(hidden_RD, gold_R, head, top_k=top_k, vocab_size=vocab_size, chunk_tokens=chunk_tokens)
 
 
 def _sparse_chunk(logits_CV: torch.Tensor, gold_C: torch.Tensor, top_k: int) -> tuple[torch.Tensor, ...]:

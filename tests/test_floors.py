@@ -16,8 +16,8 @@ FLOORS = {
         "panel", "progress", "runs", "walk",
     },
     2: {"batches", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
-    3: {"bench", "capture", "evaluate", "export", "trainer"},
-    4: {"__main__", "cli", "commands", "worker"},
+    3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer"},
+    4: {"__main__", "cache_commands", "cli", "commands", "worker"},
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
 HEAVY = {"torch", "transformers", "accelerate", "triton", "marimo"}

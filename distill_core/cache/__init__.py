@@ -9,6 +9,8 @@ caches/<name>/
   quarantine/          shard files that no entry vouches for; never overwritten, never read
 """
 
+from .browse import browse, show_browse
+from .estimate import Estimate, estimate
 from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
 from .shards import ShardColumns
@@ -19,17 +21,21 @@ __all__ = [
     "ANCHORS",
     "Cache",
     "CacheWriter",
+    "Estimate",
     "Fingerprint",
     "Manifest",
     "Plan",
     "ShardColumns",
     "ShardEntry",
     "ShardPlan",
+    "browse",
     "bucket_logprobs",
     "delete_cache",
+    "estimate",
     "kept_mass",
     "list_caches",
     "open_cache",
+    "show_browse",
     "tail_at",
     "tail_bracket",
 ]

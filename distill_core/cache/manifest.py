@@ -95,6 +95,8 @@ class Teacher(Record):
     hidden_size: int | None = None
     license: str | None = None
     generated_tokens_per_s: float | None = None
+    read_tokens_per_s: float | None = None
+    """Speed of the capture, writing included; none where a resumed capture had nothing left to read."""
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompts: tuple[str, ...] = ()
     samples: tuple[str, ...] = ()

@@ -67,12 +67,12 @@ def columns(known, shard):
     )
 
 
-def make(name="made", num_windows=24, *, only=None, **fields):
+def make(name="made", num_windows=24, *, only=None, read_tokens_per_s=None, **fields):
     """Write a cache, or only its first shards; returns (plan, truth)."""
     known, planned = truth(num_windows), plan(num_windows, **fields)
     with CacheWriter(caches_dir() / name, planned) as writer:
         for shard in writer.missing()[:only]:
             writer.write(shard, columns(known, shard))
         if only is None:
-            writer.finish(teacher=TEACHER, config={}, text={}, versions={})
+            writer.finish(teacher=TEACHER.model_copy(update={"read_tokens_per_s": read_tokens_per_s}), config={}, text={}, versions={})
     return planned, known

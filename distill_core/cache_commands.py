@@ -1,0 +1,69 @@
+"""The cache's own commands: list, look into, check, estimate, browse, compare, delete."""
+
+import argparse
+import sys
+
+from .cache import browse, delete_cache, estimate, list_caches, open_cache, show_browse
+from .config import DistillConfig
+from .errors import ConfigError
+from .units import show_count, show_disk
+
+TEMPERATURES = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
+
+
+def cache(options: argparse.Namespace, config: DistillConfig) -> None:
+    """Carry out `cache WHAT [NAME]`; the config is what the command line's settings make of the defaults."""
+    if options.what == "list":
+        for found in list_caches():
+            manifest = found.manifest
+            print(f"{found.name}  {manifest.num_positions('train'):,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
+        return
+    if options.what == "estimate":
+        print_estimate(config, num_students=options.students)
+        return
+    if not options.name:
+        raise ConfigError(f"cache {options.what} needs the name of a cache. See them: python -m distill_core cache list")
+    if options.what == "delete":
+        print(f"{show_disk(delete_cache(options.name))} came back")
+        return
+    opened = open_cache(options.name)
+    if options.what == "verify":
+        opened.verify()
+        print(f"cache {opened.name}: {len(opened.manifest.entries)} shards, {show_disk(opened.manifest.num_bytes)}, every byte as written")
+    elif options.what == "browse":
+        table = browse(opened, options.split, options.window, num_choices=options.choices, temperature=config.loss.temperature)
+        print(table.write_json() if options.json else show_browse(table))
+    elif options.what == "compare":
+        from .faithfulness import compare
+
+        found_here = compare(
+            opened, num_windows=options.windows, device=config.device, progress=lambda words: print(words, file=sys.stderr)
+        )
+        print(found_here.to_text())
+    else:
+        print_cache(options.name)
+
+
+def print_estimate(config: DistillConfig, *, num_students: int) -> None:
+    from . import catalog
+
+    facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
+    vocab_size = facts.vocab_size_tokenizer or facts.vocab_size_config
+    print(estimate(config, vocab_size=vocab_size, num_students=num_students).to_text())
+
+
+def print_cache(name: str) -> None:
+    opened = open_cache(name)
+    manifest, plan_ = opened.manifest, opened.plan
+    positions = manifest.num_positions("train") + manifest.num_positions("heldout")
+    print(f"cache {opened.name} in {opened.folder}")
+    print(
+        f"  teacher     {manifest.teacher.model}: {manifest.teacher.architecture}, {show_count(manifest.teacher.num_parameters)} parameters"
+    )
+    print(f"  text        {manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out")
+    print(f"  stored      top {plan_.top_k} of {plan_.vocab_size:,} at {positions:,} positions, codec {plan_.codec}")
+    print(f"  disk        {show_disk(manifest.num_bytes)}, {manifest.num_bytes / max(1, positions):.0f} bytes per position")
+    masses = ", ".join(f"{float(opened.kept_mass(T).mean()):.3f} at T = {T:g}" for T in TEMPERATURES)
+    print(f"  kept mass   {masses}")
+    print(f"  teacher NLL {-manifest.mean('gold_logprob', 'heldout'):.4f} nats per held-out token")
+    print(f"  sha256      {manifest.sha256()}")
