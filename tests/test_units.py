@@ -5,7 +5,9 @@ import pytest
 from distill_core import units
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (0.4, "0 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "unknown"), (0.4, "0 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
 def test_time(seconds, text):
     assert units.show_time(seconds) == text
 
