@@ -81,7 +81,8 @@ def decode(codec: Codec, columns: dict[str, NDArray], targets_nP: NDArray[np.boo
     steps_nPK = _bytes(columns["teacher_gap_steps"]).reshape(shape)
     slots_nP = _bytes(columns["teacher_top1_slot"]).view(np.uint16 if top_k > 256 else np.uint8).reshape(shape[:2])
     order_nPK, steps_nPK = _falling(steps_nPK, slots_nP)
-    ids_nPK = np.take_along_axis(ids_nPK, order_nPK, -1)
+    first_of_row = np.arange(0, ids_nPK.size, top_k).reshape(*shape[:2], 1)
+    ids_nPK = ids_nPK.reshape(-1).take(order_nPK + first_of_row)  # a third of take_along_axis's time
     logprobs_nPK = columns["teacher_top1_logprob"][..., None] - _gaps(steps_nPK, columns["teacher_gap_range"].astype(np.float32)[..., None])
     ids_nPK[~targets_nP] = EMPTY_ID
     logprobs_nPK[~targets_nP] = -np.inf

@@ -93,10 +93,10 @@ class Cache:
         picked = [self._row(split, int(index)) for index in indices]
         batch = {name: np.stack([row[name] for row in picked]) for name in ROW_COLUMNS if name != "doc_lens"}
         tail = tail_at(batch.pop("tail_logsumexp"), batch.pop("tail_mean_logprob"), temperature)
-        logprobs = batch["teacher_logprobs"].astype(np.float32)
+        logprobs = batch["teacher_logprobs"].astype(np.float32, copy=False)
         batch["teacher_logprobs"], batch["teacher_tail"] = cut_to(logprobs, tail, temperature, top_k=top_k)
-        ids = batch["teacher_ids"][..., :top_k].astype(np.int64)
-        batch["teacher_ids"] = np.where(np.isneginf(batch["teacher_logprobs"]), 0, ids)
+        batch["teacher_ids"] = batch["teacher_ids"][..., :top_k].astype(np.int64)
+        batch["teacher_ids"][~batch["targets"]] = 0
         batch["input_ids"] = batch["input_ids"].astype(np.int64)
         batch["position_ids"] = np.stack([position_ids(list(row["doc_lens"]), self.plan.window_tokens) for row in picked])
         return batch
