@@ -183,7 +183,10 @@ def write_cache(folder: Path, positions: Positions, codec: Codec, top_k: int, *,
             else:
                 entry = open_cache(copy_of).manifest.entries[int(shard.name[-5:]) % (NUM_SHARDS // 10)]
                 shutil.copy(copy_of / "shards" / f"{entry.name}.parquet", writer.shard_path(shard.name))
-                publish(folder / "manifest.d" / f"{shard.name}.json", entry.model_copy(update={"name": shard.name}).to_json())
+                publish(
+                    folder / "manifest.d" / f"{shard.name}.json",
+                    entry.model_copy(update={"name": shard.name, "plan_sha256": plan.sha256()}).to_json(),
+                )
         writer.finish(teacher=teacher, config={}, text={}, versions={})
     return seconds
 

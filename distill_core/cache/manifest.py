@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -12,6 +13,8 @@ from ..errors import CacheError
 from .tail import ANCHORS
 
 FORMAT: Literal[2] = 2
+CHECKSUM = b',\n  "checksum": "'
+FORMAT_IN = re.compile(rb'"format": (\d+)')
 R = TypeVar("R", bound="Record")
 
 
@@ -19,7 +22,9 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
 
     def to_json(self) -> str:
-        return self.model_dump_json(indent=2) + "\n"
+        """JSON whose last field is the sha256 of all before it, so that no flipped byte passes."""
+        head = self.model_dump_json(indent=2).encode().removesuffix(b"\n}")
+        return (head + CHECKSUM + _seal(head)).decode()
 
 
 class Fingerprint(Record):
@@ -66,11 +71,16 @@ class Plan(Record):
     convention: str = "row t of a window is the teacher's distribution of token t+1"
     shards: tuple[ShardPlan, ...]
 
+    def sha256(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
 
 class ShardEntry(Record):
     """Vouches for one shard file."""
 
     name: str
+    plan_sha256: str
+    """The plan it was written for: a shard of another capture is not taken for ours, and ours outlive a damaged plan.json."""
     sha256: str
     num_bytes: int
     num_windows: int
@@ -139,13 +149,26 @@ class Manifest(Record):
 
 
 def read_record(kind: type[R], path: Path, *, cache: str) -> R:
-    """A record from its file. Raises CacheError if it is damaged or of another format; FileNotFoundError if it is absent."""
+    """A record from its file. Raises CacheError if any byte of it is not as written, or it is of another format; FileNotFoundError."""
+    again = f"Start the same capture again, finished shards are kept: python -m distill_core capture --resume {cache}"
+    raw = path.read_bytes()
+    head, mark, rest = raw.rpartition(CHECKSUM)
+    if not mark or rest != _seal(head):
+        found = FORMAT_IN.search(raw)
+        if found and int(found[1]) != FORMAT:
+            raise CacheError(
+                f"cache {cache}: {path.name} is of format {int(found[1])}, this version reads {FORMAT}. "
+                "Capture again under another name, or delete the folder."
+            )
+        raise CacheError(f"cache {cache}: {path.name} is damaged: its checksum does not fit. {again}")
     try:
-        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+        return kind.model_validate_json(head + b"\n}")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise CacheError(
-            f"cache {cache}: {path.name} is damaged or of another format ({where}: {first['msg'].lower()}). "
-            "Capture again under another name, or delete the folder."
-        ) from None
+        raise CacheError(f"cache {cache}: {path.name} is not what this version writes ({where}: {first['msg'].lower()}). {again}") from None
+
+
+def _seal(head: bytes) -> bytes:
+    """What follows the mark of the checksum, to the end of the file."""
+    return hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'

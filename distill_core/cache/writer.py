@@ -30,6 +30,7 @@ class CacheWriter:
         self.folder = folder
         self.name = folder.name
         self.plan = plan
+        self._plan_sha256 = plan.sha256()
         self._lock = FileLock(folder / "writer.lock")
 
     def __enter__(self) -> Self:
@@ -66,10 +67,15 @@ class CacheWriter:
         publish(note, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started_s": time.time()}))
 
     def _freeze_plan(self) -> None:
+        path = self.folder / "plan.json"
         try:
-            frozen = read_record(Plan, self.folder / "plan.json", cache=self.name)
+            frozen = read_record(Plan, path, cache=self.name)
         except FileNotFoundError:
-            publish(self.folder / "plan.json", self.plan.to_json())
+            publish(path, self.plan.to_json())
+            return
+        except CacheError:
+            self._quarantine(path)  # every shard names its own plan: those of this one are kept
+            publish(path, self.plan.to_json())
             return
         if frozen == self.plan:
             return
@@ -88,15 +94,27 @@ class CacheWriter:
         path, entry_path = self.shard_path(shard.name), self._entry_path(shard.name)
         if not path.exists():
             return False
+        entry = self._entry(shard.name)
+        is_ours = entry is not None and entry.plan_sha256 == self._plan_sha256
+        if entry is not None and is_ours and path.stat().st_size == entry.num_bytes and file_sha256(path) == entry.sha256:
+            return True
         if entry_path.exists():
-            entry = read_record(ShardEntry, entry_path, cache=self.name)
-            if path.stat().st_size == entry.num_bytes and file_sha256(path) == entry.sha256:
-                return True
-            entry_path.unlink()
-        quarantine = self.folder / "quarantine"
-        quarantine.mkdir(exist_ok=True)
-        os.replace(path, quarantine / f"{path.stem}.{time.time_ns()}.parquet")
+            self._quarantine(entry_path)
+        self._quarantine(path)
         return False
+
+    def _entry(self, name: str) -> ShardEntry | None:
+        """The entry of a shard; none where there is none, or it is damaged."""
+        try:
+            return read_record(ShardEntry, self._entry_path(name), cache=self.name)
+        except (CacheError, FileNotFoundError):
+            return None
+
+    def _quarantine(self, path: Path) -> None:
+        """Out of the way, for a person to look at; nothing reads it again."""
+        folder = self.folder / "quarantine"
+        folder.mkdir(exist_ok=True)
+        os.replace(path, folder / f"{path.stem}.{time.time_ns()}{path.suffix}")
 
     def write(self, shard: ShardPlan, columns: ShardColumns) -> ShardEntry:
         """Publish one shard, then its entry. Raises CacheError when the disk is full or refuses."""
@@ -104,7 +122,7 @@ class CacheWriter:
         try:
             self.check_space(len(content))
             write_durably(self.shard_path(shard.name), content)
-            entry = _entry(shard, columns, self.shard_path(shard.name), len(content))
+            entry = _entry(shard, columns, self.shard_path(shard.name), len(content), plan_sha256=self._plan_sha256)
             publish(self._entry_path(shard.name), entry.to_json())
         except OSError as error:
             raise self._cannot_write(error) from error
@@ -148,11 +166,12 @@ class CacheWriter:
         return self.folder / "manifest.d" / f"{name}.json"
 
 
-def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int) -> ShardEntry:
+def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int, *, plan_sha256: str) -> ShardEntry:
     targets = columns.targets_nP
     kept = kept_mass(columns.teacher_logprobs_nPK[targets], columns.tail_logsumexp_nPA[targets][:, AT_ONE], 1.0)
     return ShardEntry(
         name=shard.name,
+        plan_sha256=plan_sha256,
         sha256=file_sha256(path),
         num_bytes=num_bytes,
         num_windows=len(columns.window_ids_n),

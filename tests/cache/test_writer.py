@@ -162,6 +162,67 @@ def test_delete_gives_the_bytes_back():
 
 def test_damaged_manifest_is_named():
     make()
-    (caches_dir() / "made" / "manifest.json").write_text('{"format": 1}')
-    with pytest.raises(CacheError, match="manifest.json is damaged or of another format"):
+    (caches_dir() / "made" / "manifest.json").write_text('{"format": 2}')
+    with pytest.raises(CacheError, match="manifest.json is damaged: its checksum does not fit.*--resume made"):
         open_cache("made")
+
+
+def test_a_cache_of_another_format_is_told_apart_from_a_damaged_one():
+    make()
+    for name in ("manifest.json", "plan.json"):
+        path = caches_dir() / "made" / name
+        path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(CacheError, match="manifest.json is of format 1, this version reads 2. Capture again under another name"):
+        open_cache("made")
+
+
+def flips(good, count, *, seed):
+    """Copies of the bytes with one bit flipped somewhere."""
+    dice = random.Random(seed)
+    for _ in range(count):
+        place = dice.randrange(len(good))
+        yield good[:place] + bytes([good[place] ^ (1 << dice.randrange(8))]) + good[place + 1 :]
+
+
+def test_one_flipped_byte_anywhere_in_the_manifest_is_found():
+    make()
+    path = caches_dir() / "made" / "manifest.json"
+    good = path.read_bytes()
+    for bad in flips(good, 400, seed=1):
+        path.write_bytes(bad)
+        with pytest.raises(CacheError, match="manifest.json is (damaged|of format)"):
+            open_cache("made")
+    path.write_bytes(good)
+    open_cache("made").verify()
+
+
+@pytest.mark.parametrize("name", ["plan.json", "manifest.d/train-00001.json", "shards/train-00001.parquet", "manifest.json"])
+def test_a_flipped_byte_in_any_file_is_mended_by_the_same_capture(name):
+    """Whatever was hit, the same capture ends with the bytes of an undisturbed one, and writes again only what nobody vouches for."""
+    make("whole")
+    make()
+    path = caches_dir() / "made" / name
+    good = path.read_bytes()
+    for number, bad in enumerate(flips(good, 8, seed=2)):
+        path.write_bytes(bad)
+        (caches_dir() / "made" / "manifest.json").unlink(missing_ok=True)
+        stamps = {shard: shard.stat().st_mtime_ns for shard in (caches_dir() / "made" / "shards").iterdir()}
+        make()
+        assert checksums(caches_dir() / "made") == checksums(caches_dir() / "whole")
+        assert path.read_bytes() == good, f"flip {number}"
+        again = [shard.stem for shard, stamp in stamps.items() if shard.stat().st_mtime_ns != stamp]
+        assert again == (["train-00001"] if "train-00001" in name else [])
+    if name != "manifest.json":
+        assert len(list((caches_dir() / "made" / "quarantine").iterdir())) >= 8
+
+
+def test_a_shard_of_another_capture_is_not_taken_for_ours():
+    """Its file and its entry are whole, and agree; but it was written for another plan."""
+    make("theirs", codec="packed")
+    make(only=2)
+    for folder, name in (("shards", "train-00002.parquet"), ("manifest.d", "train-00002.json")):
+        (caches_dir() / "made" / folder / name).write_bytes((caches_dir() / "theirs" / folder / name).read_bytes())
+    make("whole")
+    make()
+    assert checksums(caches_dir() / "made") == checksums(caches_dir() / "whole")
+    assert len(list((caches_dir() / "made" / "quarantine").iterdir())) == 2
