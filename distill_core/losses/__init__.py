@@ -1,17 +1,22 @@
 """The one door to the distillation loss: a divergence from a stored top-K teacher, cross-entropy and z-loss, in one pass."""
 
 # N: tokens (batch x sequence, flattened)   M: those that are learned from   V: vocabulary   D: hidden size   K: stored teacher entries
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from ..config import Divergence, Impl, Tail
-from . import checks, heads, targets
-from .choice import available_impls, default_chunk_tokens, implementation_of
-from .contract import IGNORE_INDEX, Knobs, LossParts, compute_dtype
+from . import heads
+from .choice import available_impls, default_chunk_tokens
+from .compiled import topk_kl_compiled
+from .contract import IGNORE_INDEX, LossParts
 from .floors import loss_floor
+from .prepare import prepare
 from .targets import check_targets
 from .workspace import Workspace
 
-__all__ = ["IGNORE_INDEX", "LossParts", "Workspace", "available_impls", "check_targets", "loss_floor", "topk_kl"]
+__all__ = ["IGNORE_INDEX", "LossParts", "Workspace", "available_impls", "check_targets", "default_chunk_tokens", "loss_floor", "topk_kl"]
 
 
 def topk_kl(
@@ -79,50 +84,34 @@ def topk_kl(
 
     Raises LossInputError for shapes, types, settings, and (on a CPU, where looking is free) values that the loss cannot be computed from.
     """
-    hidden_ND, lm_head_VD, bias_V = (
-        heads.whole("hidden_ND", hidden_ND),
-        heads.whole("lm_head_VD", lm_head_VD),
-        heads.whole("bias_V", bias_V),
-    )
-    heads.check_head(hidden_ND, lm_head_VD, bias_V)
-    checks.check_shapes(hidden_ND.shape[0], teacher_ids_NK, teacher_logprobs_NK, teacher_tail_N, labels_N, weights_N, valid_rows)
-    real_vocab = lm_head_VD.shape[0] if vocab_size is None else vocab_size
-    device, dtype = hidden_ND.device, compute_dtype(hidden_ND, lm_head_VD)
-    implementation, chosen = implementation_of(impl, device, dtype)
-    knobs = Knobs(
-        temperature=float(temperature),
-        kl_weight=float(kl_weight),
-        ce_weight=float(ce_weight),
-        z_loss_weight=float(z_loss_weight),
-        jsd_weight=float(jsd_weight),
-        divergence=divergence,
-        tail=tail,
-        logit_scale=float(logit_scale),
-        logit_softcap=None if logit_softcap is None else float(logit_softcap),
-        vocab_size=real_vocab,
-        chunk_tokens=default_chunk_tokens(real_vocab, device, chosen) if chunk_tokens is None else chunk_tokens,
-        workspace=Workspace() if workspace is None else workspace,
-        accumulate_head_grad=accumulate_head_grad,
-    )
-    checks.check_knobs(knobs, head_rows=lm_head_VD.shape[0])
-    checks.check_combination(knobs, teacher_tail_N, labels_N)
-    if divisor is not None:
-        checks.check_divisor(divisor)
-    if accumulate_head_grad and lm_head_VD.requires_grad:
-        heads.check_accumulation(lm_head_VD, dtype, chosen)
-    checks.check_devices(
-        hidden_ND=hidden_ND,
-        lm_head_VD=lm_head_VD,
-        bias_V=bias_V,
-        teacher_ids_NK=teacher_ids_NK,
-        teacher_logprobs_NK=teacher_logprobs_NK,
-        teacher_tail_N=teacher_tail_N,
-        labels_N=labels_N,
-        weights_N=weights_N,
-    )
-    rows_M = targets.valid_rows(labels_N, None if valid_rows is None else valid_rows.to(device, non_blocking=True))
-    entries = (teacher_ids_NK, teacher_logprobs_NK, teacher_tail_N, labels_N, weights_N)
-    built = targets.build_targets(*entries, rows_M, dtype=dtype, divisor=divisor)
-    if device.type == "cpu":
-        targets.check_values(built, vocab_size=real_vocab)
-    return implementation(hidden_ND if rows_M is None else hidden_ND.index_select(0, rows_M), lm_head_VD, bias_V, built, knobs)
+    tensors: dict[str, Any] = {
+        "hidden_ND": heads.whole("hidden_ND", hidden_ND),
+        "lm_head_VD": heads.whole("lm_head_VD", lm_head_VD),
+        "teacher_ids_NK": teacher_ids_NK,
+        "teacher_logprobs_NK": teacher_logprobs_NK,
+        "teacher_tail_N": teacher_tail_N,
+        "labels_N": labels_N,
+        "weights_N": weights_N,
+        "valid_rows": valid_rows,
+        "bias_V": heads.whole("bias_V", bias_V),
+        "divisor": divisor,
+    }
+    knobs: dict[str, Any] = {
+        "temperature": temperature,
+        "kl_weight": kl_weight,
+        "ce_weight": ce_weight,
+        "z_loss_weight": z_loss_weight,
+        "divergence": divergence,
+        "jsd_weight": jsd_weight,
+        "tail": tail,
+        "chunk_tokens": chunk_tokens,
+        "logit_scale": logit_scale,
+        "logit_softcap": logit_softcap,
+        "vocab_size": vocab_size,
+    }
+    if torch.compiler.is_compiling():
+        return topk_kl_compiled(
+            tensors, knobs, impl=impl, is_grad_enabled=torch.is_grad_enabled(), accumulate_head_grad=accumulate_head_grad
+        )
+    ready = prepare(**tensors, **knobs, impl=impl, workspace=workspace, accumulate_head_grad=accumulate_head_grad)
+    return ready.differentiable(ready.hidden_MD, tensors["lm_head_VD"], tensors["bias_V"])

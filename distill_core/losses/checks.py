@@ -49,10 +49,10 @@ def check_shapes(
     num_tokens: int,
     teacher_ids_NK: Tensor,
     teacher_logprobs_NK: Tensor,
-    tail_N: Tensor | None,
+    teacher_tail_N: Tensor | None,
     labels_N: Tensor | None,
     weights_N: Tensor | None,
-    valid_rows_M: Tensor | None,
+    valid_rows: Tensor | None,
 ) -> None:
     """Shapes and types of what the teacher and the text bring."""
     if teacher_ids_NK.ndim != 2 or teacher_ids_NK.shape[0] != num_tokens or teacher_ids_NK.shape[1] == 0:
@@ -65,11 +65,11 @@ def check_shapes(
             f"teacher_logprobs_NK has shape {tuple(teacher_logprobs_NK.shape)}, teacher_ids_NK {tuple(teacher_ids_NK.shape)}."
             " Each id needs its log-probability."
         )
-    if valid_rows_M is not None and valid_rows_M.ndim != 1:
+    if valid_rows is not None and valid_rows.ndim != 1:
         raise LossInputError(
-            f"valid_rows must have 1 dimension, got shape {tuple(valid_rows_M.shape)}. Pass the numbers of the rows that are learned from."
+            f"valid_rows must have 1 dimension, got shape {tuple(valid_rows.shape)}. Pass the numbers of the rows that are learned from."
         )
-    for name, tensor in (("teacher_tail_N", tail_N), ("labels_N", labels_N), ("weights_N", weights_N)):
+    for name, tensor in (("teacher_tail_N", teacher_tail_N), ("labels_N", labels_N), ("weights_N", weights_N)):
         if tensor is not None and tensor.shape != (num_tokens,):
             raise LossInputError(
                 f"{name} must have shape ({num_tokens},), got {tuple(tensor.shape)}. Give one value for each row of hidden_ND."
@@ -77,9 +77,9 @@ def check_shapes(
     for name, tensor, is_number in (
         ("teacher_ids_NK", teacher_ids_NK, False),
         ("labels_N", labels_N, False),
-        ("valid_rows", valid_rows_M, False),
+        ("valid_rows", valid_rows, False),
         ("teacher_logprobs_NK", teacher_logprobs_NK, True),
-        ("teacher_tail_N", tail_N, True),
+        ("teacher_tail_N", teacher_tail_N, True),
         ("weights_N", weights_N, True),
     ):
         if tensor is None:
@@ -111,10 +111,10 @@ def check_combination(knobs: Knobs, tail_N: Tensor | None, labels_N: Tensor | No
         )
 
 
-def check_divisor(divisor: Tensor | float) -> None:
+def check_divisor(divisor: Tensor | float | None) -> None:
     """A number is looked at; a tensor would have to be waited for."""
     if isinstance(divisor, Tensor):
         if divisor.numel() != 1:
             raise LossInputError(f"divisor must be one number, got shape {tuple(divisor.shape)}. Pass the step's valid tokens.")
-    elif not (divisor > 0 and math.isfinite(divisor)):
+    elif divisor is not None and not (divisor > 0 and math.isfinite(divisor)):
         raise LossInputError(f"divisor must be above 0, got {divisor}. Use max(1, valid tokens) for a step that may have none.")

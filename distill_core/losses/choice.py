@@ -8,7 +8,6 @@ import os
 import torch
 
 from . import checks
-from .contract import Implementation
 
 logger = logging.getLogger(__name__.rpartition(".")[0])
 
@@ -38,27 +37,14 @@ def available_impls() -> list[str]:
     return ["reference", "chunked", "tiled", *(["triton"] if can_run else [])]
 
 
-def implementation_of(impl: str, device: torch.device, dtype: torch.dtype) -> tuple[Implementation, str]:
-    """(the implementation, its name). Raises LossInputError for a name that does not exist."""
+def name_of(impl: str, device: torch.device, dtype: torch.dtype) -> str:
+    """The implementation that computes it. Raises LossInputError for a name that does not exist."""
     checks.check_name("impl", impl, ("auto", *IMPLS))
-    if impl == "auto":
-        impl, why = choose(device, dtype)
-        say_once(impl, why)
-    if impl == "reference":
-        from .reference import topk_kl_reference
-
-        return topk_kl_reference, impl
-    if impl == "chunked":
-        from .chunked import topk_kl_chunked
-
-        return topk_kl_chunked, impl
-    if impl == "tiled":
-        from .tiled import topk_kl_tiled
-
-        return topk_kl_tiled, impl
-    from .triton_loss import topk_kl_triton
-
-    return topk_kl_triton, impl
+    if impl != "auto":
+        return impl
+    chosen, why = choose(device, dtype)
+    say_once(chosen, why)
+    return chosen
 
 
 def choose(device: torch.device, dtype: torch.dtype) -> tuple[str, str]:

@@ -10,15 +10,8 @@ import math
 from torch import Tensor
 
 from .closure import RowSums, zero_sums
-from .contract import Knobs, LossParts, Targets
-from .fused import Gradients, Job, apply, input_factor
+from .fused import Gradients, Job, input_factor
 from .products import NarrowProducts, Products
-from .row_step import torch_row_step
-
-
-def topk_kl_chunked(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None, targets: Targets, knobs: Knobs) -> LossParts:
-    """Sums over N of the loss and its parts, in nats, on any device."""
-    return apply(hidden_ND, lm_head_VD, bias_V, targets, knobs, compute=compute_chunked, row_step=torch_row_step)
 
 
 def compute_chunked(hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, job: Job, needs: list[bool]) -> tuple[RowSums, Gradients]:

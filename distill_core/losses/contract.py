@@ -1,7 +1,6 @@
 """What goes into a loss implementation and what comes out; every implementation shares these types."""
 
 # N: tokens that are learned from (ignored ones are gone)   V: rows of the head   D: hidden size   K: stored teacher entries per token
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,10 +86,6 @@ class Targets:
             weights_N=None if self.weights_N is None else self.weights_N[start:stop],
             divisor=self.divisor,
         )
-
-
-Implementation = Callable[[Tensor, Tensor, Tensor | None, Targets, Knobs], LossParts]
-"""(hidden_ND, lm_head_VD, bias_V, targets, knobs) -> LossParts."""
 
 
 def compute_dtype(*tensors: Tensor) -> torch.dtype:

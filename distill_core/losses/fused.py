@@ -48,18 +48,8 @@ def input_factor(knobs: Knobs) -> float:
     return knobs.logit_scale / (knobs.temperature if knobs.logit_softcap is None else knobs.logit_softcap)
 
 
-def apply(
-    hidden_ND: Tensor,
-    lm_head_RD: Tensor,
-    bias_R: Tensor | None,
-    targets: Targets,
-    knobs: Knobs,
-    *,
-    compute: Compute,
-    row_step: RowStep,
-) -> LossParts:
+def apply(hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, compute: Compute, job: Job) -> LossParts:
     """The loss with its graph."""
-    job = make_job(hidden_ND, lm_head_RD, targets, knobs, row_step)
     loss, *rest = _FusedLoss.apply(hidden_ND, lm_head_RD, bias_R, compute, job, torch.is_grad_enabled())
     return loss_parts(loss, RowSums(*rest), num_valid=hidden_ND.shape[0])
 

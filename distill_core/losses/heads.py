@@ -14,7 +14,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 def is_sharded(weight: Any) -> bool:
     """Whether it is a DTensor (FSDP2, tensor parallelism); never imports torch.distributed for a plain tensor."""
-    return type(weight).__name__ == "DTensor" or (isinstance(weight, torch.nn.Parameter) and type(weight.data).__name__ == "DTensor")
+    return type(weight).__name__ == "DTensor"
 
 
 def whole(name: str, weight: Any) -> Any:

@@ -115,7 +115,7 @@ def valid_rows(labels_N: Tensor | None, known_M: Tensor | None = None) -> Tensor
 def build_targets(
     teacher_ids_NK: Tensor,
     teacher_logprobs_NK: Tensor,
-    tail_N: Tensor | None,
+    teacher_tail_N: Tensor | None,
     labels_N: Tensor | None,
     weights_N: Tensor | None,
     rows_M: Tensor | None,
@@ -136,7 +136,7 @@ def build_targets(
     return Targets(
         ids_NK=ids_NK,
         logprobs_NK=logprobs_NK,
-        tail_N=None if tail_N is None else kept(tail_N).to(dtype),
+        tail_N=None if teacher_tail_N is None else kept(teacher_tail_N).to(dtype),
         labels_N=None if labels_N is None else kept(labels_N).long(),
         weights_N=None if weights_N is None else kept(weights_N).to(small_dtype(weights_N.device)),
         divisor=None

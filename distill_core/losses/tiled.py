@@ -15,18 +15,13 @@ from torch import Tensor
 
 from .chunked import even_chunk
 from .closure import BlockGradient, Entries, RowSums, finish_rows, needs_second_softmax, small_dtype, zero_sums
-from .contract import Knobs, LossParts, Targets
-from .fused import Gradients, Job, apply, input_factor
+from .contract import Knobs, Targets
+from .fused import Gradients, Job, input_factor
 from .products import NarrowProducts, Products
-from .row_step import log_sum, torch_row_step
+from .row_step import log_sum
 
 TILE = 1024
 """Of 1024 to 8192 the smallest was the fastest on a CPU."""
-
-
-def topk_kl_tiled(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None, targets: Targets, knobs: Knobs) -> LossParts:
-    """Sums over N of the loss and its parts, in nats, on any device."""
-    return apply(hidden_ND, lm_head_VD, bias_V, targets, knobs, compute=compute_tiled, row_step=torch_row_step)
 
 
 def compute_tiled(hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, job: Job, needs: list[bool]) -> tuple[RowSums, Gradients]:

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import LossInputError
-from .chunked import compute_chunked
 from .closure import BlockGradient, Entries, RowSums, finish_rows, needs_second_softmax
-from .contract import Knobs, LossParts, Targets, compute_dtype
-from .fused import apply
+from .contract import Knobs, Targets
 from .row_step import add_sparse_, log_sum
 
 BLOCK_V = 4096
@@ -22,14 +20,13 @@ BLOCK_V = 4096
 NUM_WARPS = 8
 
 
-def topk_kl_triton(hidden_ND: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None, targets: Targets, knobs: Knobs) -> LossParts:
-    """Sums over N of the loss and its parts, in nats. Raises LossInputError where the kernels cannot run."""
+def check_triton(device: torch.device, dtype: torch.dtype) -> None:
+    """Raises LossInputError where the kernels cannot run."""
     is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if hidden_ND.device.type != "cuda" and not is_interpreted:
-        raise LossInputError(f"impl='triton' needs a GPU, the student is on {hidden_ND.device.type}. Use impl='chunked', or 'auto'.")
-    if compute_dtype(hidden_ND, lm_head_VD) != torch.float32:
+    if device.type != "cuda" and not is_interpreted:
+        raise LossInputError(f"impl='triton' needs a GPU, the student is on {device.type}. Use impl='chunked', or 'auto'.")
+    if dtype != torch.float32:
         raise LossInputError("impl='triton' computes in float32, the student is float64. Use impl='chunked' or 'reference'.")
-    return apply(hidden_ND, lm_head_VD, bias_V, targets, knobs, compute=compute_chunked, row_step=triton_row_step)
 
 
 def triton_row_step(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: bool) -> RowSums:

@@ -270,7 +270,16 @@ def test_auto_on_a_gpu(monkeypatch):
 
 
 def test_public_names():
-    assert sorted(door.__all__) == ["IGNORE_INDEX", "LossParts", "Workspace", "available_impls", "check_targets", "loss_floor", "topk_kl"]
+    assert sorted(door.__all__) == [
+        "IGNORE_INDEX",
+        "LossParts",
+        "Workspace",
+        "available_impls",
+        "check_targets",
+        "default_chunk_tokens",
+        "loss_floor",
+        "topk_kl",
+    ]
     assert available_impls()[:3] == ["reference", "chunked", "tiled"]
 
 
