@@ -378,7 +378,7 @@ def tokens_shown(opening, teacher, text):
 
 @app.cell
 def costs(config, problem, teacher_facts):
-    cost = controls.estimate_cache(config, teacher_facts, on_gpu=memory.is_gpu(config.device)) if config and teacher_facts else None
+    cost = controls.estimate_cache(config, teacher_facts) if config and teacher_facts else None
     plan, plan_problem = (
         controls.tried(memory.report, config) if config and teacher_facts else (None, problem or "The teacher's facts come first (step 1).")
     )

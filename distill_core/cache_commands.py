@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from .cache import browse, delete_cache, estimate, list_caches, open_cache, show_browse
+from .cache import browse, delete_cache, estimate, guessed_speed, list_caches, open_cache, show_browse
 from .config import DistillConfig
 from .errors import ConfigError
+from .limits import is_gpu
 from .units import show_count, show_disk
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
@@ -49,7 +50,8 @@ def print_estimate(config: DistillConfig, *, num_students: int) -> None:
 
     facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
     vocab_size = facts.vocab_size_tokenizer or facts.vocab_size_config
-    print(estimate(config, vocab_size=vocab_size, num_students=num_students).to_text())
+    guess = guessed_speed(facts.num_parameters, on_gpu=is_gpu(config.device))
+    print(estimate(config, vocab_size=vocab_size, num_students=num_students, guess=guess).to_text())
 
 
 def print_cache(name: str) -> None:

@@ -10,7 +10,7 @@ caches/<name>/
 """
 
 from .browse import browse, show_browse
-from .estimate import Estimate, estimate
+from .estimate import Estimate, estimate, guessed_speed
 from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
 from .shards import ShardColumns
@@ -32,6 +32,7 @@ __all__ = [
     "bucket_logprobs",
     "delete_cache",
     "estimate",
+    "guessed_speed",
     "kept_mass",
     "list_caches",
     "open_cache",

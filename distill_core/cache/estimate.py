@@ -11,6 +11,10 @@ OTHER_BYTES = 41
 """A position's tail (36), text, target and next token's log-probability, as measured after compression."""
 
 
+CPU_FLOPS, GPU_FLOPS = 4e10, 4e13
+"""Multiplications and additions a second that a teacher's forward pass gets out of a small machine: for a guess, until one is measured."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     num_tokens: int
@@ -19,7 +23,7 @@ class Estimate:
     bytes_from: str
     """Where the bytes of a position come from, in words."""
     tokens_per_s: float | None
-    """Speed of a capture by this teacher on this machine; none: never measured."""
+    """Speed of a capture by this teacher on this machine, or a guess; none: neither measured nor guessed."""
     speed_from: str | None
     readings: float
     """How often the trainings read the text: what an online teacher would have to keep up with."""
@@ -63,8 +67,16 @@ def bytes_per_position(codec: Codec, *, top_k: int, vocab_size: int) -> float:
     return top_k * (0.85 + math.log2(max(1, vocab_size / top_k) * math.e) / 8) + OTHER_BYTES
 
 
-def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1) -> Estimate:
-    """The cost of the config's capture, from caches of the same teacher where there are any, for that many trainings like the config's."""
+def guessed_speed(num_parameters: int, *, on_gpu: bool) -> float:
+    """Tokens per second of a forward pass: 2 operations per parameter and token (Kaplan et al. 2020, arXiv:2001.08361, section 2.1)."""
+    return (GPU_FLOPS if on_gpu else CPU_FLOPS) / (2 * num_parameters)
+
+
+def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1, guess: float | None = None) -> Estimate:
+    """The cost of the config's capture, from caches of the same teacher where there are any, for that many trainings like the config's.
+
+    `guess`: tokens per second to go by while this teacher has captured nothing here.
+    """
     text, train = config.text, config.train
     num_windows = text.num_windows + text.num_heldout_windows
     num_positions = num_windows * (text.window_tokens - 1)
@@ -83,8 +95,8 @@ def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1) -
         num_tokens=num_windows * text.window_tokens,
         disk_bytes=num_positions * per_position,
         bytes_from=bytes_from,
-        tokens_per_s=timed[-1].manifest.teacher.read_tokens_per_s if timed else None,
-        speed_from=f"measured by cache {timed[-1].name}" if timed else None,
+        tokens_per_s=timed[-1].manifest.teacher.read_tokens_per_s if timed else guess,
+        speed_from=f"measured by cache {timed[-1].name}" if timed else "a guess from its parameters" if guess else None,
         readings=visits / text.num_windows * num_students,
     )
 

@@ -8,17 +8,17 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 
 from .. import catalog, corpus, memory, panel
-from ..cache import Cache, open_cache
+from ..cache import Cache, Estimate, estimate, guessed_speed, open_cache
 from ..catalog.model_facts import ModelFacts
 from ..config import BUILTIN, DistillConfig, from_dict
 from ..errors import DistillError, RunError, TextError
+from ..limits import is_gpu
 from ..runs import Run
 from .place import export_folder
 
@@ -156,30 +156,11 @@ def differences(config: DistillConfig, cache: Cache) -> list[str]:
 
 # ---- before anything is spent
 
-CPU_FLOPS, GPU_FLOPS = 4e10, 4e13
-"""Multiply-adds x 2 in a second that a forward pass reaches: two CPU cores (measured: 2.2M and 135M parameters), a recent GPU (assumed)."""
 
-
-@dataclass(frozen=True)
-class CacheEstimate:
-    num_tokens: int
-    disk_bytes: float
-    """Ids in 2 bytes (4 for vocabularies above 65,536), log-probabilities in 2, and 24 bytes of tail, entropy and text per token."""
-    teacher_s: float
-    """Rough: from parameters alone."""
-    readings: float
-    """How often an online teacher would have to read the text during one such training."""
-
-
-def estimate_cache(config: DistillConfig, teacher: ModelFacts, *, on_gpu: bool) -> CacheEstimate:
-    text, train = config.text, config.train
-    num_windows = text.num_windows + text.num_heldout_windows
-    num_tokens = num_windows * text.window_tokens
-    id_bytes = 2 if teacher.vocab_size_config <= 65536 else 4
-    per_token = min(config.capture.top_k, teacher.vocab_size_config) * (id_bytes + 2) + 24
-    seen = train.max_steps * train.per_device_train_batch_size * train.gradient_accumulation_steps
-    flops = 2 * teacher.num_parameters * num_tokens
-    return CacheEstimate(num_tokens, num_tokens * per_token, flops / (GPU_FLOPS if on_gpu else CPU_FLOPS), seen / text.num_windows)
+def estimate_cache(config: DistillConfig, teacher: ModelFacts) -> Estimate:
+    """What the config's capture will cost, before any weight is loaded."""
+    vocab_size = teacher.vocab_size_tokenizer or teacher.vocab_size_config
+    return estimate(config, vocab_size=vocab_size, guess=guessed_speed(teacher.num_parameters, on_gpu=is_gpu(config.device)))
 
 
 def preview(base: DistillConfig, teacher: Values, text: Values) -> list[dict[str, Any]]:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cache import Cache
+from ..cache import Cache, Estimate
 from ..catalog.model_facts import ModelFacts
 from ..memory import MODES, Report
 from ..units import show_count, show_disk, show_gib, show_time
-from .controls import CacheEstimate
 from .place import STEPS, StepState
 
 MARKS: dict[StepState, str] = {"done": "✓", "working": "…", "next": "→", "ready": "", "locked": ""}
@@ -112,12 +111,12 @@ def model_facts(model: ModelFacts) -> str:
     return facts(pairs) + notes([*gated, *model.notes])
 
 
-def cost(estimate: CacheEstimate) -> str:
+def cost(estimate: Estimate) -> str:
     """What the capture will take, and when it has paid for itself."""
     pairs = [
         (f"{estimate.num_tokens:,}", "tokens to read"),
         (f"about {show_disk(estimate.disk_bytes)}", "on disk"),
-        (f"about {show_time(estimate.teacher_s)}", "reading, roughly"),
+        (f"about {show_time(estimate.capture_s)}", f"reading ({estimate.speed_from})"),
         (f"{estimate.readings:.3g} ×", "readings that one training would ask of an online teacher"),
     ]
     return facts(pairs)
