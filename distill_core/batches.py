@@ -11,6 +11,8 @@ from .config import LossConfig
 from .losses import IGNORE_INDEX, check_targets
 
 Tensors = dict[str, torch.Tensor]
+AHEAD_TOKENS = 16_384
+"""Tokens that a thread reads ahead of training: row groups of a few micro-batches, a few MB."""
 
 
 class Visits(Dataset):
@@ -22,6 +24,7 @@ class Visits(Dataset):
     def __init__(self, cache: Cache, *, num_visits: int, seed: int) -> None:
         self.cache, self.num_visits, self.seed = cache, num_visits, seed
         self._epoch, self._order = -1, cache.order("train", seed=seed, epoch=0)
+        self._ahead = max(2, AHEAD_TOKENS // cache.plan.window_tokens)
 
     def __len__(self) -> int:
         return self.num_visits
@@ -30,6 +33,7 @@ class Visits(Dataset):
         epoch, place = divmod(visit, len(self._order))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self.cache.order("train", seed=self.seed, epoch=epoch)
+        self.cache.ahead("train", self._order[place + 1 : place + 1 + self._ahead])
         return int(self._order[place])
 
 

@@ -14,8 +14,9 @@ import torch
 from steps import capture_here, carry_out
 
 from distill_core import capture, models, paths
+from distill_core.batches import Collate, Visits
 from distill_core.cache import open_cache
-from distill_core.config import with_overrides
+from distill_core.config import LossConfig, with_overrides
 from distill_core.errors import CacheError, TextError
 from distill_core.runs import create_run, list_runs
 
@@ -178,3 +179,16 @@ def test_the_packed_codec_says_the_same_for_less_disk(small_cache, small_config)
     np.testing.assert_array_equal(ours["teacher_tail"], theirs["teacher_tail"])
     np.testing.assert_allclose(ours["teacher_logprobs"], theirs["teacher_logprobs"], atol=0.1)
     assert packed.kept_mass(2.0).mean() == pytest.approx(small_cache.kept_mass(2.0).mean(), abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 8.0])
+def test_a_packed_cache_feeds_the_training(small_cache, small_config, temperature):
+    """The loss accepts what it says, and visits read ahead give the same batches as windows asked for one by one."""
+    capture_here(with_overrides(small_config, {"capture.codec": "packed", "capture.name": "packed"}))
+    loss = LossConfig(temperature=temperature)
+    visits = Visits(open_cache("packed"), num_visits=30, seed=3)
+    collate = Collate(visits.cache, loss)
+    batches = [collate([visits[visit], visits[visit + 1]]) for visit in range(0, 30, 2)]
+    again = Visits(open_cache("packed"), num_visits=30, seed=3)
+    resumed = Collate(again.cache, loss)([again[20], again[21]])
+    assert all(torch.equal(tensor, batches[10][name]) for name, tensor in resumed.items()), "O(1): no earlier visit is needed"

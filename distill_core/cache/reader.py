@@ -2,10 +2,14 @@
 # B: windows asked for   L: tokens in a window   P = L - 1: positions   K: entries
 
 import os
+import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +45,8 @@ class Cache:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._groups: OrderedDict[tuple[str, int], Batch] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], Future[Batch]] = OrderedDict()
+        self._guard = threading.Lock()
         self._pid = os.getpid()
 
     @property
@@ -112,7 +117,7 @@ class Cache:
         step = rows_per_group(self.plan.window_tokens)
         groups = [np.arange(first, min(first + step, end)) for start, end in pairwise(starts) for first in range(start, end, step)]
         groups = [groups[i] for i in random.permutation(len(groups))]
-        together = max(1, MEMORY_BUDGET_BYTES // self._group_bytes())
+        together = max(1, self._capacity * 3 // 4)  # the rest is room for what is read ahead
         order = [random.permutation(np.concatenate(groups[i : i + together])) for i in range(0, len(groups), together)]
         return np.concatenate(order) if order else np.empty(0, np.int64)
 
@@ -144,37 +149,78 @@ class Cache:
         sample = {name: np.stack([row[name] for row in rows]) for name in SAMPLE_COLUMNS}
         return sample, sample["targets"]
 
-    def _group_bytes(self) -> int:
+    @property
+    def _capacity(self) -> int:
+        """Row groups held at once."""
         per_token = self.plan.top_k * (6 if self.plan.codec == "exact" else 8) + 76
-        return rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token
+        return max(1, MEMORY_BUDGET_BYTES // (rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token))
 
     def _row(self, split: str, index: int) -> Batch:
-        entries = self.manifest.entries_of(split)
-        if not 0 <= index < self.num_windows(split):
-            raise CacheError(f"cache {self.name}: no window {index} in split '{split}', which has {self.num_windows(split)}.")
-        for entry in entries:
-            if index < entry.num_windows:
-                break
-            index -= entry.num_windows
-        step = rows_per_group(self.plan.window_tokens)
-        group = self._group(entry, index // step)
-        return {name: group[name][index % step] for name in ROW_COLUMNS}
+        entry, number, place = self._whereabouts(split, index)
+        group = self._group(entry, number)
+        return {name: group[name][place] for name in ROW_COLUMNS}
+
+    def _whereabouts(self, split: str, index: int) -> tuple[ShardEntry, int, int]:
+        """(the shard's entry, the number of the row group in it, the row in the group)."""
+        entries, ends = self._splits.get(split, ([], np.zeros(0, np.int64)))
+        total = int(ends[-1]) if len(ends) else 0
+        if not 0 <= index < total:
+            raise CacheError(f"cache {self.name}: no window {index} in split '{split}', which has {total}.")
+        shard = int(np.searchsorted(ends, index, side="right"))
+        number, place = divmod(index - int(ends[shard]) + entries[shard].num_windows, rows_per_group(self.plan.window_tokens))
+        return entries[shard], number, place
+
+    @cached_property
+    def _splits(self) -> dict[str, tuple[list[ShardEntry], NDArray[np.int64]]]:
+        """Entries of each split, and how many windows there are up to the end of each."""
+        entries_of = {split: self.manifest.entries_of(split) for split in dict.fromkeys(shard.split for shard in self.plan.shards)}
+        return {split: (entries, np.cumsum([entry.num_windows for entry in entries])) for split, entries in entries_of.items()}
+
+    def ahead(self, split: str, indices: list[int] | NDArray) -> None:
+        """Begin to read the row groups of windows that will be asked for soon, in a thread; returns at once.
+
+        A thread of this process, not a worker process: Polars must not be used after a fork. What goes wrong is raised by rows().
+        """
+        for index in indices[: self._capacity // 4]:
+            entry, number, _ = self._whereabouts(split, int(index))
+            self._future(entry, number, self._thread.submit)
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix=f"cache-{self.name}")
 
     def _group(self, entry: ShardEntry, number: int) -> Batch:
+        try:
+            return self._future(entry, number, _now).result()
+        except BaseException:
+            self._groups.pop((entry.name, number), None)  # read again if it is asked for again
+            raise
+
+    def _future(self, entry: ShardEntry, number: int, begin: Callable[..., "Future[Batch]"]) -> "Future[Batch]":
+        """The row group, there or on its way; begun with `begin` if it is neither. The least recently asked for make room."""
         if os.getpid() != self._pid:
             raise AssertionError("a cache was read in a forked process: Polars hangs there; open it again in a spawned one")
         key = (entry.name, number)
-        if key in self._groups:
+        with self._guard:
+            if key not in self._groups:
+                self._groups[key] = begin(self._read_group, entry, number)
+                while len(self._groups) > self._capacity:
+                    self._groups.popitem(last=False)
             self._groups.move_to_end(key)
             return self._groups[key]
-        step = rows_per_group(self.plan.window_tokens)
-        plan = self.plan
+
+    def _read_group(self, entry: ShardEntry, number: int) -> Batch:
+        plan, step = self.plan, rows_per_group(self.plan.window_tokens)
         group = read_rows(self.shard_path(entry), number * step, step, [*COLUMNS, *codecs.COLUMNS_OF[plan.codec]])
         ids, logprobs = codecs.decode(plan.codec, group, group["targets"], top_k=plan.top_k, vocab_size=plan.vocab_size)
-        self._groups[key] = {name: group[name] for name in COLUMNS} | {"teacher_ids": ids, "teacher_logprobs": logprobs}
-        while len(self._groups) > max(1, MEMORY_BUDGET_BYTES // self._group_bytes()):
-            self._groups.popitem(last=False)
-        return self._groups[key]
+        return {name: group[name] for name in COLUMNS} | {"teacher_ids": ids, "teacher_logprobs": logprobs}
+
+
+def _now(work: Callable[..., Batch], *arguments: Any) -> "Future[Batch]":
+    """A future that is done: the work is carried out by the caller."""
+    future: Future[Batch] = Future()
+    future.set_result(work(*arguments))
+    return future
 
 
 def position_ids(doc_lens: list[int], window_tokens: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 
 import numpy as np
 import polars as pl
@@ -145,3 +146,57 @@ def test_unknown_and_unfinished():
         open_cache("mode")
     with pytest.raises(CacheError, match="half is unfinished: 2 of 5 shards"):
         open_cache("half")
+
+
+@pytest.fixture
+def small_groups(monkeypatch):
+    """Row groups of one window, and how often each was read."""
+    monkeypatch.setattr(reader_module, "rows_per_group", lambda window_tokens: 1)
+    monkeypatch.setattr("distill_core.cache.shards.rows_per_group", lambda window_tokens: 1)
+    reads = []
+    read_rows = reader_module.read_rows
+
+    def counted(path, first, count, columns):
+        reads.append((path.stem, first, threading.current_thread().name))
+        return read_rows(path, first, count, columns)
+
+    monkeypatch.setattr(reader_module, "read_rows", counted)
+    return reads
+
+
+def test_reading_ahead_happens_in_a_thread_and_once(small_groups):
+    make()
+    cache = open_cache("made")
+    order = cache.order("train", seed=0, epoch=0)
+    plain = open_cache("made").rows("train", order)
+    small_groups.clear()
+    parts = []
+    for place, window in enumerate(order):
+        cache.ahead("train", order[place + 1 : place + 4])
+        parts.append(cache.rows("train", [window]))
+    for name, array in plain.items():
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), array)
+    assert len(small_groups) == len({(shard, first) for shard, first, _ in small_groups}) == 20, "each row group once"
+    assert sum(thread.startswith("cache-made") for _, _, thread in small_groups) == 19, "all but the first by the thread"
+
+
+def test_what_goes_wrong_ahead_is_raised_where_it_is_read_and_not_remembered(small_groups, monkeypatch):
+    make()
+    cache = open_cache("made")
+    with monkeypatch.context() as patch:
+        patch.setattr(reader_module, "read_rows", lambda *_: (_ for _ in ()).throw(OSError("the disk is gone")))
+        cache.ahead("train", [3])
+        with pytest.raises(OSError, match="the disk is gone"):
+            cache.rows("train", [3])
+    assert cache.rows("train", [3])["window_id"].tolist() == [3]
+
+
+def test_reading_ahead_keeps_to_the_memory_budget(small_groups, monkeypatch):
+    monkeypatch.setattr(reader_module, "MEMORY_BUDGET_BYTES", 8 * L * (K * 6 + 76))
+    make()
+    cache = open_cache("made")
+    for index in range(20):
+        cache.ahead("train", list(range(index + 1, 20)))
+        cache.rows("train", [index])
+        assert len(cache._groups) <= 8
+    assert len(small_groups) == 20, "nothing that was read ahead had to leave before it was used"
