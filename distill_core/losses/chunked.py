@@ -40,7 +40,7 @@ def _walk(hidden_ND: Tensor, products: Products, job: Job, needs: list[bool]) ->
     """Every chunk once: logits, rows, and the products that some input's gradient needs."""
     num_tokens, vocab_size, dtype = hidden_ND.shape[0], job.knobs.vocab_size, products.dtype
     chunk = even_chunk(num_tokens, job.knobs.chunk_tokens)
-    buffer_CV = job.knobs.workspace.rows(min(chunk, num_tokens), vocab_size, like=hidden_ND, dtype=dtype)
+    buffer_CV = job.knobs.workspace.rows(min(chunk, num_tokens), vocab_size, like=hidden_ND, dtype=dtype, align=job.row_align)
     hidden_grad_ND = hidden_ND.new_empty(hidden_ND.shape, dtype=dtype) if needs[0] else None
     totals = zero_sums(hidden_ND.device)
     for start in range(0, num_tokens, chunk):

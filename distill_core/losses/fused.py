@@ -33,6 +33,8 @@ class Job:
     row_step: RowStep
     dtype: torch.dtype
     """Type of the logits."""
+    row_align: int
+    """Rows of logits start at a multiple of this many elements."""
     narrow: torch.dtype | None
     """bfloat16 or float16 on a GPU, where its matrix units are to be used."""
     kept_head_grad_RD: Tensor | None = None
@@ -54,11 +56,12 @@ def apply(hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, compute:
     return loss_parts(loss, RowSums(*rest), num_valid=hidden_ND.shape[0])
 
 
-def make_job(hidden_ND: Tensor, lm_head_RD: Tensor, targets: Targets, knobs: Knobs, row_step: RowStep) -> Job:
+def make_job(hidden_ND: Tensor, lm_head_RD: Tensor, targets: Targets, knobs: Knobs, row_step: RowStep, *, row_align: int) -> Job:
     device_type = hidden_ND.device.type
     autocast = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
     narrow = narrow_dtype(device_type, autocast, lm_head_RD.dtype, hidden_ND.dtype)
-    return Job(targets=targets, knobs=knobs, row_step=row_step, dtype=compute_dtype(hidden_ND, lm_head_RD), narrow=narrow)
+    dtype = compute_dtype(hidden_ND, lm_head_RD)
+    return Job(targets=targets, knobs=knobs, row_step=row_step, dtype=dtype, narrow=narrow, row_align=row_align)
 
 
 def run(

@@ -9,12 +9,12 @@ from torch import Tensor
 from . import checks, heads, targets
 from .choice import default_chunk_tokens, name_of
 from .chunked import compute_chunked
-from .contract import Knobs, LossParts, Targets, compute_dtype
+from .contract import Knobs, LossParts, compute_dtype
 from .fused import Compute, Job, apply, make_job
 from .reference import topk_kl_reference
 from .row_step import torch_row_step
 from .tiled import compute_tiled
-from .triton_loss import check_triton, triton_row_step
+from .triton_loss import ROW_ALIGN, check_triton, triton_row_step
 from .workspace import Workspace
 
 ENTRIES = ("teacher_ids_NK", "teacher_logprobs_NK", "teacher_tail_N", "labels_N", "weights_N")
@@ -69,11 +69,12 @@ def prepare(
     built = targets.build_targets(**entries, rows_M=rows_M, dtype=dtype, divisor=divisor)
     if device.type == "cpu":
         targets.check_values(built, vocab_size=knobs.vocab_size)
+    row_step, align = (triton_row_step, ROW_ALIGN) if impl == "triton" else (torch_row_step, 1)
     return Prepared(
         impl=impl,
         hidden_MD=hidden_ND if rows_M is None else hidden_ND.index_select(0, rows_M),
         rows_M=rows_M,
-        job=_job(impl, hidden_ND, lm_head_VD, built, knobs),
+        job=make_job(hidden_ND, lm_head_VD, built, knobs, row_step, row_align=align),
         compute=compute_tiled if impl == "tiled" else compute_chunked,
     )
 
@@ -92,7 +93,3 @@ def _knobs(impl: str, hidden_ND: Tensor, lm_head_VD: Tensor, **given: Any) -> Kn
         workspace=Workspace() if workspace is None else workspace,
         accumulate_head_grad=given["accumulate_head_grad"],
     )
-
-
-def _job(impl: str, hidden_ND: Tensor, lm_head_VD: Tensor, built: Targets, knobs: Knobs) -> Job:
-    return make_job(hidden_ND, lm_head_VD, built, knobs, triton_row_step if impl == "triton" else torch_row_step)

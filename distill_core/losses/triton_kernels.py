@@ -23,6 +23,23 @@ def tanh_of(x):
 
 
 @triton.jit
+def fold_block(x, most, total, total_at_1, height, temperature, HAS_CAP: tl.constexpr, NEEDS_AT_1: tl.constexpr, HOLE: tl.constexpr):
+    """Each lane keeps its own maximum and sum: one exp for each element, one combination at the end."""
+    y = x
+    if HAS_CAP:
+        y = height * tanh_of(x)
+    y = tl.where(x == HOLE, -float("inf"), y)
+    is_more = y > most
+    gap = tl.abs(y - most)
+    shrunk = tl.exp(-gap)
+    total = tl.where(is_more, total * shrunk + 1.0, total + shrunk)
+    if NEEDS_AT_1:
+        shrunk_at_1 = tl.exp(-gap * temperature)
+        total_at_1 = tl.where(is_more, total_at_1 * shrunk_at_1 + 1.0, total_at_1 + shrunk_at_1)
+    return tl.where(is_more, y, most), total, total_at_1
+
+
+@triton.jit
 def tail_stats_kernel(
     x_ptr,
     stride_x,
@@ -40,29 +57,22 @@ def tail_stats_kernel(
     """Per row, over the tail: the largest y, the sum of exp(y - largest), and of exp(T (y - largest)) if NEEDS_AT_1.
 
     Largest and sum stay apart: their log-sum-exp, rounded to float32, would be 1e-5 off for logits of hundreds.
-    A row without tail has -inf and 0.
+    A row without tail has -inf and 0. Whole blocks are read without a mask: with one, a vocabulary that 16 does not divide
+    (50,257) would be read 4 bytes at a time.
     """
     row = tl.program_id(0)
     x_row_ptr = x_ptr + row.to(tl.int64) * stride_x
-    # each lane keeps its own maximum and sum: one exp for each element, one combination at the end
     most = tl.full([BLOCK_V], -1.0e38, tl.float32)
     total = tl.zeros([BLOCK_V], tl.float32)
     total_at_1 = tl.zeros([BLOCK_V], tl.float32)
-    for start in range(0, V, BLOCK_V):
-        at = start + tl.arange(0, BLOCK_V)
-        x = tl.load(x_row_ptr + at, mask=at < V, other=HOLE).to(tl.float32)
-        y = x
-        if HAS_CAP:
-            y = height * tanh_of(x)
-        y = tl.where(x == HOLE, -float("inf"), y)
-        is_more = y > most
-        gap = tl.abs(y - most)
-        shrunk = tl.exp(-gap)
-        total = tl.where(is_more, total * shrunk + 1.0, total + shrunk)
-        if NEEDS_AT_1:
-            shrunk_at_1 = tl.exp(-gap * temperature)
-            total_at_1 = tl.where(is_more, total_at_1 * shrunk_at_1 + 1.0, total_at_1 + shrunk_at_1)
-        most = tl.where(is_more, y, most)
+    whole = V // BLOCK_V * BLOCK_V
+    for start in range(0, whole, BLOCK_V):
+        x = tl.load(x_row_ptr + start + tl.arange(0, BLOCK_V))
+        most, total, total_at_1 = fold_block(x, most, total, total_at_1, height, temperature, HAS_CAP, NEEDS_AT_1, HOLE)
+    if whole < V:
+        at = whole + tl.arange(0, BLOCK_V)
+        x = tl.load(x_row_ptr + at, mask=at < V, other=HOLE)
+        most, total, total_at_1 = fold_block(x, most, total, total_at_1, height, temperature, HAS_CAP, NEEDS_AT_1, HOLE)
     row_most = tl.max(most, 0)
     row_total = tl.sum(total * tl.exp(most - row_most), 0)
     # a NaN must stay one: only a sum that is exactly 0 means that the tail is empty
@@ -70,6 +80,24 @@ def tail_stats_kernel(
     tl.store(total_ptr + row, row_total)
     if NEEDS_AT_1:
         tl.store(total_at_1_ptr + row, tl.sum(total_at_1 * tl.exp((most - row_most) * temperature), 0))
+
+
+@triton.jit
+def gradient_of(x, most, factor, factor_at_1, height, temperature, HAS_CAP: tl.constexpr, NEEDS_AT_1: tl.constexpr, HOLE: tl.constexpr):
+    """factor * exp(y - largest) (+ the same at T = 1), times dy/dx; 0 at the holes."""
+    y = x
+    slope = 1.0
+    if HAS_CAP:
+        bent = tanh_of(x)
+        y = height * bent
+        slope = height * (1.0 - bent * bent)
+    below = y - most
+    dx = factor * tl.exp(below)
+    if NEEDS_AT_1:
+        dx += factor_at_1 * tl.exp(below * temperature)
+    if HAS_CAP:
+        dx *= slope
+    return tl.where((x == HOLE) | (y == -float("inf")), 0.0, dx)
 
 
 @triton.jit
@@ -87,22 +115,20 @@ def tail_gradient_kernel(
     HOLE: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """In place: x becomes factor * exp(y - largest) (+ the same at T = 1), times dy/dx; 0 at the holes."""
+    """In place: x becomes the gradient. One program for each block of a row; whole blocks without a mask, as above."""
     row = tl.program_id(0)
-    x_row_ptr = x_ptr + row.to(tl.int64) * stride_x
-    at = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
-    x = tl.load(x_row_ptr + at, mask=at < V, other=HOLE).to(tl.float32)
-    y = x
-    slope = 1.0
-    if HAS_CAP:
-        bent = tanh_of(x)
-        y = height * bent
-        slope = height * (1.0 - bent * bent)
-    below = y - tl.load(most_ptr + row)
-    dx = tl.load(factor_ptr + row) * tl.exp(below)
+    start = tl.program_id(1) * BLOCK_V
+    block_ptr = x_ptr + row.to(tl.int64) * stride_x + start
+    at = tl.arange(0, BLOCK_V)
+    most, factor = tl.load(most_ptr + row), tl.load(factor_ptr + row)
+    factor_at_1 = factor
     if NEEDS_AT_1:
-        dx += tl.load(factor_at_1_ptr + row) * tl.exp(below * temperature)
-    if HAS_CAP:
-        dx *= slope
-    is_outside = (x == HOLE) | (y == -float("inf"))
-    tl.store(x_row_ptr + at, tl.where(is_outside, 0.0, dx), mask=at < V)
+        factor_at_1 = tl.load(factor_at_1_ptr + row)
+    if start + BLOCK_V <= V:
+        x = tl.load(block_ptr + at)
+        tl.store(block_ptr + at, gradient_of(x, most, factor, factor_at_1, height, temperature, HAS_CAP, NEEDS_AT_1, HOLE))
+    else:
+        is_inside = start + at < V
+        x = tl.load(block_ptr + at, mask=is_inside, other=HOLE)
+        dx = gradient_of(x, most, factor, factor_at_1, height, temperature, HAS_CAP, NEEDS_AT_1, HOLE)
+        tl.store(block_ptr + at, dx, mask=is_inside)

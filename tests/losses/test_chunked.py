@@ -75,34 +75,34 @@ def test_no_worse_than_dense_code(impl, divergence, tail, noise):
     "knobs", [{}, {"temperature": 2.0, "ce_weight": 0.5}, {"logit_softcap": 5.0}], ids=["plain", "two temperatures", "softcap"]
 )
 def test_never_builds_tokens_times_vocabulary(impl, knobs):
-    case = made(n=96, v=300, d=8, k=5, dtype=torch.float32)
+    case = made(n=96, v=304, d=8, k=5, dtype=torch.float32)
     with LargestTensor() as seen:
         call(case, case.student(), impl=impl, chunk_tokens=16, **knobs).loss.backward()
-    assert seen.nbytes <= 16 * 300 * 4, f"built {seen.nbytes:,} bytes at once"
+    assert seen.nbytes <= 16 * 304 * 4, f"built {seen.nbytes:,} bytes at once"
 
 
 @pytest.mark.parametrize("impl", FUSED)
 def test_memory_does_not_grow_with_the_tokens(impl):
     sizes = []
     for n in (32, 64):
-        case = made(n=n, v=700, d=4, k=5, dtype=torch.float32)
+        case = made(n=n, v=704, d=4, k=5, dtype=torch.float32)
         with LargestTensor() as seen:
             call(case, case.student(), impl=impl, chunk_tokens=8).loss.backward()
         sizes.append(seen.nbytes)
-    assert sizes[0] == sizes[1] == 8 * 700 * 4
+    assert sizes[0] == sizes[1] == 8 * 704 * 4
 
 
 @pytest.mark.parametrize("impl", FUSED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_frozen_head_costs_no_room(impl, dtype):
     """No gradient, and nothing as large as the head, not even a wider copy of it (huggingface/trl#7076)."""
-    case = made(n=32, v=5000, d=64, k=5, bias=False, dtype=dtype)
+    case = made(n=32, v=5008, d=64, k=5, bias=False, dtype=dtype)
     hidden_ND, lm_head_VD, _ = case.student()
     lm_head_VD.requires_grad_(False)
     with LargestTensor(lm_head_VD) as seen:
         call(case, (hidden_ND, lm_head_VD, None), impl=impl, chunk_tokens=4).loss.backward()
     assert lm_head_VD.grad is None
-    assert seen.nbytes <= 4 * (4 * 5000 if dtype == torch.float32 else 2048 * 64), f"built {seen.nbytes:,} bytes at once"
+    assert seen.nbytes <= 4 * (4 * 5008 if dtype == torch.float32 else 2048 * 64), f"built {seen.nbytes:,} bytes at once"
 
 
 def products_of(case, student, **knobs):
