@@ -2,6 +2,7 @@
 
 Temperature: error of kept mass and of the log-partition against the whole vocabulary in float64, and the width of the error bar.
 Storage: bytes a token by codec and K, with ids scaled to a vocabulary of 151,936; KL from what the teacher said to what is read.
+Capture: time of a capture, writing included, over the teacher's bare forward pass, window by window in turns.
 Speed: CPU time of writing and of reading in training's order, wall time of 25 random windows, and the reader's peak memory, in a
 process of its own, on a cache and on one ten times as long.
 """
@@ -44,7 +45,7 @@ Row = dict[str, Any]
 
 
 def bench_cache(config: DistillConfig, *, threads: int = 1, progress: Callable[[str], None] | None = None) -> dict[str, list[Row]]:
-    """{'temperature': rows, 'storage': rows}; see the module's docstring. Nats, bytes, seconds. `threads`: the teacher's."""
+    """{'temperature', 'storage', 'capture': rows}; see the module's docstring. Nats, bytes, seconds. `threads`: the teacher's."""
     say = progress or (lambda _: None)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -59,7 +60,21 @@ def bench_cache(config: DistillConfig, *, threads: int = 1, progress: Callable[[
             if top_k <= positions.ids_RK.shape[1]:
                 say(f"{codec}, K = {top_k}")
                 rows["storage"].append(storage_row(positions, codec, top_k) | speed_row(positions, codec, top_k))
+    rows["capture"] = [capture_row(positions, row) for row in rows["storage"] if "write_ktok_per_s" in row][:1]
     return rows
+
+
+def capture_row(positions: Positions, storage: Row) -> Row:
+    """What a capture costs over the teacher's bare forward pass, writing in that codec included."""
+    written_s = 1e-3 / storage["write_ktok_per_s"]
+    whole_s = positions.capture_s + written_s
+    return {
+        "codec": storage["codec"],
+        "top_k": storage["top_k"],
+        "forward_tokens_per_s": 1 / positions.forward_s,
+        "capture_tokens_per_s": 1 / whole_s,
+        "overhead": whole_s / positions.forward_s - 1,
+    }
 
 
 def temperature_rows(positions: Positions) -> list[Row]:
@@ -261,4 +276,10 @@ def cache_table(rows: dict[str, list[Row]]) -> str:
             f"{row['storage_kl_p99']:>10.1e}{row['write_ktok_per_s']:>8.0f}{row['read_ktok_per_s']:>8.0f}"
             f"{row['random_window_ms']:>12.1f} ms{peaks[0]:>13}{peaks[1]:>12}"
         )
+    for row in rows["capture"]:
+        lines += [
+            "",
+            f"Capture, {row['codec']}, K = {row['top_k']}: {row['capture_tokens_per_s']:,.0f} tokens a second, the bare forward pass "
+            f"{row['forward_tokens_per_s']:,.0f}: {row['overhead']:+.1%} time.",
+        ]
     return "\n".join(lines)

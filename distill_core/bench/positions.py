@@ -1,8 +1,10 @@
 """What the cache's benchmark is about: a real teacher's distributions over real text, with the truth beside what a cache would store."""
 # R: positions   K: entries   A: stored temperatures   t: asked temperatures   V: real vocabulary   D: hidden size
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +15,8 @@ from ..batches import model_inputs
 from ..cache.reader import position_ids
 from ..config import DistillConfig
 from ..device import pick_device
-from ..heads import head_inputs, probe_head, read_head
-from ..sparse import fp32_logits, sparse_rows, widened
+from ..heads import probe_head, read_head
+from ..sparse import read_batch, widened
 
 TEMPERATURES = (0.5, 0.6, 0.8, 1.0, 1.15, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
@@ -32,37 +34,60 @@ class Positions:
     true_partition_Rt: NDArray[np.float64]
     """The same over all tokens."""
     vocab_size: int
+    forward_s: float
+    """Seconds a token of the bare teacher: its whole forward pass, logits included."""
+    capture_s: float
+    """Seconds a token of forward pass, top K, tail, next token and entropy, as a capture does it."""
 
 
 @torch.no_grad()
 def read_positions(config: DistillConfig, *, top_k: int = 100, progress: Callable[[str], None]) -> Positions:
-    """Every target of the config's training windows, as its teacher sees it, one window at a time."""
+    """Every target of the config's training windows, as its teacher sees it, one window at a time; the first one is read twice."""
     tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
     windows = corpus.build_windows(config.text, tokenizer).train
     device = pick_device(config.device)
     model = models.load_model(config.teacher.model, revision=config.teacher.revision, dtype="float32", device=str(device)).eval()
     vocab_size = models.real_vocab_size(model, tokenizer)
     head = widened(read_head(model, probe_head(model, vocab_size)))
-    top_k = min(top_k, vocab_size - 1)
-    parts = []
-    for number in range(len(windows)):
+    sizes: dict[str, Any] = {"top_k": min(top_k, vocab_size - 1), "vocab_size": vocab_size, "chunk_tokens": 512}
+    packing = config.text.packing
+    parts, times = [], []
+    for number in (0, *range(len(windows))):
         progress(f"window {number + 1} of {len(windows)}")
         ids_1L = torch.from_numpy(windows.input_ids_NL[number : number + 1].astype(np.int64)).to(device)
         at_1L = torch.from_numpy(position_ids(windows.doc_lens[number], config.text.window_tokens)[None]).to(device)
-        targets_P = torch.from_numpy(windows.targets_NP[number]).to(device)
-        hidden_1LD = head_inputs(model, **model_inputs({"input_ids": ids_1L, "position_ids": at_1L}, packing=config.text.packing))
-        hidden_RD = hidden_1LD[0, :-1][targets_P]
-        kept = sparse_rows(hidden_RD, ids_1L[0, 1:][targets_P], head, top_k=top_k, vocab_size=vocab_size, chunk_tokens=128)
-        logprobs_RV = fp32_logits(hidden_RD, head, vocab_size=vocab_size).double().log_softmax(-1)
-        whole_Rt = _log_sums(logprobs_RV)
-        tail_Rt = _log_sums(logprobs_RV.scatter_(1, kept.ids_RK.to(device), -torch.inf))
-        parts.append((kept.ids_RK, kept.logprobs_RK, kept.tail_RA, kept.tail_mean_RA, tail_Rt, whole_Rt))
-    ids, logprobs, tail, mean, true_tail, true_whole = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
-    return Positions(ids.astype(np.uint32), logprobs, tail, mean.astype(np.float16), true_tail, true_whole, vocab_size)
+        targets_1P = torch.from_numpy(windows.targets_NP[number : number + 1]).to(device)
+        inputs = model_inputs({"input_ids": ids_1L, "position_ids": at_1L}, packing=packing)
+        began = _now_s(device)
+        logits_PV = model(**inputs, use_cache=False).logits[0, :-1]  # with a cache, packed documents would see each other
+        between = _now_s(device)
+        kept = read_batch(model, head, ids_1L, at_1L, targets_1P, packing=packing, **sizes)
+        times.append((between - began, _now_s(device) - between))
+        truth = _log_sums(logits_PV[targets_1P[0], :vocab_size], kept.ids_RK.to(device))
+        parts.append((kept.ids_RK, kept.logprobs_RK, kept.tail_RA, kept.tail_mean_RA, *truth))
+    ids, logprobs, tail, mean, true_tail, true_whole = (torch.cat(part).numpy() for part in zip(*parts[1:], strict=True))
+    forward_s, capture_s = np.sum(times[1:], axis=0) / windows.input_ids_NL.size
+    stored = (ids.astype(np.uint32), logprobs, tail, mean.astype(np.float16))
+    return Positions(*stored, true_tail, true_whole, vocab_size, float(forward_s), float(capture_s))
 
 
-def _log_sums(logprobs_RV: torch.Tensor) -> torch.Tensor:
-    return torch.stack([(logprobs_RV / temperature).logsumexp(-1) for temperature in TEMPERATURES], dim=1).cpu()
+def _now_s(device: torch.device) -> float:
+    """CPU time, so that a busy machine does not count; wall time where a GPU does the work."""
+    if device.type != "cuda":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _log_sums(logits_RV: torch.Tensor, ids_RK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(tail, whole) log-sum-exps at TEMPERATURES from the model's own logits, [R, t] float64, a few rows at a time."""
+    tails, wholes = [], []
+    for some_CV, ids_CK in zip(logits_RV.split(16), ids_RK.split(16), strict=True):
+        logprobs_CV = some_CV.double().log_softmax(-1)
+        wholes.append(torch.stack([(logprobs_CV / temperature).logsumexp(-1) for temperature in TEMPERATURES], dim=1))
+        logprobs_CV.scatter_(1, ids_CK, -torch.inf)
+        tails.append(torch.stack([(logprobs_CV / temperature).logsumexp(-1) for temperature in TEMPERATURES], dim=1))
+    return torch.cat(tails).cpu(), torch.cat(wholes).cpu()
 
 
 def stretched(

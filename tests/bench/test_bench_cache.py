@@ -1,5 +1,6 @@
 """The cache's benchmark on the built-in teacher: its figures are what the issue asks for, its table lines up, its command runs."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -50,9 +51,20 @@ def test_speed_and_table(positions, monkeypatch):
     monkeypatch.setattr(bench, "SHARD_WINDOWS", 16)
     row = bench.storage_row(positions, "packed", 20) | bench.speed_row(positions, "packed", 20)
     assert row["write_ktok_per_s"] > 0 and row["read_ktok_per_s"] > 0 and row["random_window_ms"] > 0
-    table = bench.cache_table({"temperature": bench.temperature_rows(positions), "storage": [row]}).splitlines()
+    capture = bench.capture_row(positions, row)
+    assert capture["forward_tokens_per_s"] > capture["capture_tokens_per_s"] > 0
+    rows = {"temperature": bench.temperature_rows(positions), "storage": [row], "capture": [capture]}
+    table = bench.cache_table(rows).splitlines()
     assert len({len(line) for line in table[1:16]}) == 1, "columns line up"
-    assert len(table[-1]) == len(table[-2])
+    assert len(table[-3]) == len(table[-4])
+    assert "Capture, packed, K = 20: " in table[-1]
+
+
+def test_overhead_by_hand(positions):
+    timed = dataclasses.replace(positions, forward_s=1e-3, capture_s=1.04e-3)
+    row = bench.capture_row(timed, {"codec": "exact", "top_k": 100, "write_ktok_per_s": 100.0})
+    assert row["overhead"] == pytest.approx(0.05)
+    assert row["capture_tokens_per_s"] == pytest.approx(1 / 1.05e-3)
 
 
 def test_command(monkeypatch, capsys):
