@@ -106,6 +106,14 @@ def test_parsing_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise():
+    code = "import os; from distill_core.cli import run_command_line; run_command_line(['cache', 'list']); print(os.environ['OMP_WAIT_POLICY'])"
+    plain = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for given, expected in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain | given)
+        assert done.stdout.strip() == expected
+
+
 def test_a_closed_pipe_is_no_error(small_cache):
     done = subprocess.run(f"{sys.executable} -m distill_core cache list | true", shell=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
