@@ -107,7 +107,7 @@ def test_parsing_imports_nothing_heavy():
 
 
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise():
-    code = "import os; from distill_core.cli import run_command_line; run_command_line(['cache', 'list']); print(os.environ['OMP_WAIT_POLICY'])"
+    code = "import os; from distill_core import cli; cli.run_command_line(['cache', 'list']); print(os.environ['OMP_WAIT_POLICY'])"
     plain = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     for given, expected in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain | given)
