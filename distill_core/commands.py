@@ -180,8 +180,8 @@ def bench(options: Options) -> None:
         found = cache_benchmark.bench_cache(config, threads=options.threads, progress=say)
         print(json.dumps(found) if options.json else cache_benchmark.cache_table(found))
         return
-    shapes = benchmarks.FULL_SHAPES if options.full else benchmarks.DEFAULT_SHAPES
-    rows = benchmarks.bench_loss(shapes, threads=options.threads, progress=say)
+    shapes = benchmarks.FULL_SHAPES if options.full else None
+    rows = benchmarks.bench_loss(shapes, device=settings(options).device, threads=options.threads, progress=say)
     print(benchmarks.json_lines(rows) if options.json else benchmarks.bench_table(rows))
 
 

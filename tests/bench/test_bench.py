@@ -23,10 +23,10 @@ def test_rows_and_table(no_peaks):
     rows = bench.bench_loss((TINY,), repeats=1, top_k=20, progress=said.append)
     assert rows[0]["implementation"] == bench.FLOOR
     assert all(row["is_right"] and row["median_s"] > 0 for row in rows[1:])
-    assert all(row["loss_error"] < 1e-2 and row["hidden_grad_error"] < 1e-3 for row in rows[1:])
+    assert all(row["loss_error"] < 1e-2 and row["hidden_grad_error"] < 3e-3 for row in rows[1:])
     assert [json.loads(line) for line in bench.json_lines(rows).splitlines()] == rows
     table = bench.bench_table(rows)
-    assert "40 tokens, vocabulary 512, hidden 16, top 20, 1 thread(s)" in table
+    assert "40 tokens, vocabulary 512, hidden 16, top 20, 1 thread(s), float32" in table
     assert {len(line) for line in table.splitlines() if line.startswith("  ")} == {len(bench.TABLE_HEAD)}, "columns line up"
     assert said == [f"40 tokens, vocabulary 512, hidden 16: {what}" for what in ("error against float64", "memory", "time")]
 
@@ -38,7 +38,7 @@ def test_wrong_code_gets_no_speed(no_peaks, monkeypatch):
         return cases.sparse_autograd(case, chunk_tokens) * 1.0001
 
     bad = cases.Candidate(name="rounded", tail="renormalize", run=rounded)
-    monkeypatch.setattr(bench, "candidates", lambda: (*cases.candidates()[:1], bad))
+    monkeypatch.setattr(bench, "candidates", lambda _: (*cases.candidates()[:1], bad))
     rows = bench.bench_loss((TINY,), repeats=1, top_k=20)
     assert (rows[1]["is_right"], rows[2]["is_right"]) == (True, False)
     assert rows[2]["median_s"] is None
@@ -48,7 +48,7 @@ def test_wrong_code_gets_no_speed(no_peaks, monkeypatch):
 
 
 def test_threads_are_put_back(no_peaks, monkeypatch):
-    monkeypatch.setattr(bench, "candidates", lambda: cases.candidates()[:1])
+    monkeypatch.setattr(bench, "candidates", lambda _: cases.candidates()[:1])
     before = torch.get_num_threads()
     bench.bench_loss((TINY,), repeats=1, top_k=20, threads=2)
     assert torch.get_num_threads() == before
@@ -57,6 +57,6 @@ def test_threads_are_put_back(no_peaks, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's high-water mark")
 def test_peaks_tell_chunks_from_dense_code():
     """2,048 tokens x 4,096: 32 MiB a logits tensor, 8 MiB a chunk."""
-    chunked, dense = bench.measure_peaks([0, 7], cases.Shape(2048, 4096, 16), 20, threads=1)
+    chunked, dense = bench.measure_peaks([0, 8], cases.Shape(2048, 4096, 16), 20, threads=1)
     assert chunked < 0.5 * dense
     assert dense > 64 * 2**20
