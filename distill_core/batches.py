@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 
 from .cache import Cache
 from .config import LossConfig
+from .errors import ConfigError
 from .losses import IGNORE_INDEX, check_targets
 
 Tensors = dict[str, torch.Tensor]
@@ -42,9 +43,15 @@ class Collate:
 
     def __init__(self, cache: Cache, loss: LossConfig, *, split: str = "train") -> None:
         self.cache, self.loss, self.split = cache, loss, split
+        if cache.plan.num_exact is not None and loss.kl_weight and loss.divergence != "forward_kl":
+            raise ConfigError(
+                f"cache {cache.name} was captured with select 'topk+sample': drawn entries give the forward KL's gradient, not that of "
+                f"loss.divergence '{loss.divergence}'. Use forward_kl, or capture with --capture.select topk."
+            )
 
     def __call__(self, windows: list[int]) -> Tensors:
-        batch = to_tensors(self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k))
+        rows = self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k, with_drawn=True)
+        batch = to_tensors(rows)
         names = ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels")
         check_targets(*(batch[name].flatten(0, 1) for name in names), vocab_size=self.cache.plan.vocab_size)  # milliseconds
         return batch

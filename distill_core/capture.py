@@ -28,7 +28,7 @@ from .cache.reader import position_ids
 from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
-from .errors import CacheError
+from .errors import CacheError, ConfigError
 from .heads import Head, check_documents_kept_apart, probe_head, read_head
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
@@ -87,6 +87,9 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
     """The frozen plan: which windows go into which shard, and all that decides what the teacher says."""
     vocabulary = models.vocabulary(tokenizer)
     vocab_size = max(vocabulary.values()) + 1
+    num_exact = config.capture.num_ranked if config.capture.select != "topk" else None
+    if num_exact is not None and config.capture.top_k >= vocab_size:
+        raise ConfigError(f"capture.top_k {config.capture.top_k} holds the whole vocabulary of {vocab_size:,}: use capture.select 'topk'.")
     template = getattr(tokenizer, "chat_template", None)
     fields = {
         "teacher.model": config.teacher.model,
@@ -100,6 +103,8 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         "text.packing": str(config.text.packing),
         "text.windows_sha256": _windows_sha256(windows),
         "capture.top_k": str(min(config.capture.top_k, vocab_size)),
+        "capture.select": config.capture.select,
+        "capture.num_exact": str(num_exact),
         "capture.codec": config.capture.codec,
         "capture.batch_windows": str(config.capture.batch_windows),
         "capture.windows_per_shard": str(config.capture.windows_per_shard),
@@ -114,6 +119,7 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
     return Plan(
         fingerprint=Fingerprint(fields=fields),
         top_k=min(config.capture.top_k, vocab_size),
+        num_exact=num_exact,
         vocab_size=vocab_size,
         window_tokens=config.text.window_tokens,
         packing=config.text.packing,
@@ -193,7 +199,8 @@ def _read_batch(model: Any, head: Head, windows: Any, picked: slice, plan: Plan,
     positions_BL = torch.from_numpy(np.stack([position_ids(lens, plan.window_tokens) for lens in windows.doc_lens[picked]]))
     targets_BP = torch.from_numpy(windows.targets_NP[picked])
     sizes: dict[str, Any] = {"packing": plan.packing, "top_k": plan.top_k, "vocab_size": plan.vocab_size, "chunk_tokens": chunk_tokens}
-    return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes)
+    seed = int(hashlib.sha256(ids_BL.numpy().tobytes()).hexdigest()[:15], 16)  # of the text: the same draws after any resume
+    return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes, num_exact=plan.num_exact, seed=seed)
 
 
 def _columns(windows: Any, shard: ShardPlan, batches: list[SparseRows]) -> ShardColumns:

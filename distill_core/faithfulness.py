@@ -117,7 +117,9 @@ def _live(model: Any, head: Head, cache: Cache, rows: dict[str, Any], batch_wind
         say(f"the teacher reads, {batch_windows} window(s) at a time: {first} of {len(rows['input_ids'])}")
         part = [torch.from_numpy(rows[name][first : first + batch_windows]) for name in ("input_ids", "position_ids", "targets")]
         plan = cache.plan
-        parts.append(read_batch(model, head, *part, packing=plan.packing, top_k=plan.top_k, vocab_size=plan.vocab_size, chunk_tokens=512))
+        parts.append(
+            read_batch(model, head, *part, packing=plan.packing, top_k=plan.num_ranked, vocab_size=plan.vocab_size, chunk_tokens=512)
+        )
     names = [field.name for field in dataclasses.fields(SparseRows)]
     return SparseRows(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .batches import model_inputs
+from .cache.codecs import EMPTY_ID
 from .cache.tail import ANCHORS, AT_ONE
 from .heads import Head, HeadOps, head_inputs
 
@@ -47,17 +48,54 @@ def fp32_logits(hidden_CD: torch.Tensor, head: Head, *, vocab_size: int) -> torc
     return HeadOps(head.logit_scale, head.logit_softcap).apply(raw_CV)
 
 
-def sparse_rows(hidden_RD: torch.Tensor, gold_R: torch.Tensor, head: Head, *, top_k: int, vocab_size: int, chunk_tokens: int) -> SparseRows:
+def sparse_rows(
+    hidden_RD: torch.Tensor,
+    gold_R: torch.Tensor,
+    head: Head,
+    *,
+    top_k: int,
+    vocab_size: int,
+    chunk_tokens: int,
+    num_exact: int | None = None,
+    seed: int = 0,
+) -> SparseRows:
     """Top-K log-probabilities at T = 1, the tail's log-sum-exp and mean log-probability at each of ANCHORS, the next token's
     log-probability and the entropy (nats) of R rows.
 
     Logits are float32 over the real vocabulary, chunk_tokens rows at a time. The tail is summed itself, never taken as 1 - kept mass.
+    With num_exact, only so many entries are the top ones; the other top_k - num_exact are drawn from the tail (`draw_tail`).
     """
-    chunks = [
-        _sparse_chunk(fp32_logits(hidden_CD, head, vocab_size=vocab_size), gold_C, top_k)
-        for hidden_CD, gold_C in zip(hidden_RD.split(chunk_tokens), gold_R.split(chunk_tokens), strict=True)
-    ] or [_sparse_chunk(torch.zeros(0, vocab_size), torch.zeros(0, dtype=torch.int64), top_k)]
+    ranked = top_k if num_exact is None else num_exact
+    chance_R = torch.rand(len(gold_R), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    chunks = []
+    for hidden_CD, gold_C, chance_C in zip(*(part.split(chunk_tokens) for part in (hidden_RD, gold_R, chance_R)), strict=True):
+        logits_CV = fp32_logits(hidden_CD, head, vocab_size=vocab_size)
+        ids_CK, logprobs_CK, tail_CA, *others = _sparse_chunk(logits_CV, gold_C, ranked)
+        if ranked < top_k:
+            drawn_ids, log_weights = draw_tail(logits_CV, tail_CA[:, AT_ONE], chance_C, num_draws=top_k - ranked)
+            ids_CK, logprobs_CK = torch.cat([ids_CK, drawn_ids], 1), torch.cat([logprobs_CK, log_weights], 1)
+        chunks.append((ids_CK, logprobs_CK, tail_CA, *others))
     return SparseRows(*(torch.cat(parts) for parts in zip(*chunks, strict=True)))
+
+
+def draw_tail(shifted_CV: torch.Tensor, tail_C: torch.Tensor, chance_C: torch.Tensor, *, num_draws: int) -> tuple[torch.Tensor, ...]:
+    """(ids, log weights) [C, num_draws] of tokens drawn from the tail in proportion to their probability, on the CPU.
+
+    shifted_CV: logits less any number of the row's own, far below 0 outside the tail; tail_C: log of the tail's mass r; chance_C: one
+    uniform number a row. Systematic sampling: points 1 / num_draws apart on the cumulated tail, so a token of share s of the tail is met
+    s * num_draws times on average, never more than one off. Its weight is r / num_draws a time: weights sum to r exactly, and their
+    expectation is each token's probability, so the expected gradient of forward KL is that of the whole vocabulary (the bias of leaving
+    the tail out: arXiv 2503.16870). A token met twice is one entry; what is left over is empty: id EMPTY_ID, weight 0.
+    """
+    heaps_CV = shifted_CV.double().exp_().cumsum_(1)
+    points_CN = (torch.arange(num_draws, dtype=torch.float64) + chance_C[:, None]).to(heaps_CV.device) / num_draws * heaps_CV[:, -1:]
+    ids_CN = torch.searchsorted(heaps_CV, points_CN, right=True).clamp_(max=shifted_CV.shape[1] - 1).cpu()
+    is_new_CN = torch.ones_like(ids_CN, dtype=torch.bool)
+    is_new_CN[:, 1:] = ids_CN[:, 1:] != ids_CN[:, :-1]
+    slots_CN = is_new_CN.cumsum(1) - 1
+    counts_CN = torch.zeros(ids_CN.shape).scatter_add_(1, slots_CN, torch.ones(ids_CN.shape))
+    distinct_CN = torch.full_like(ids_CN, EMPTY_ID).scatter_(1, slots_CN, ids_CN)
+    return distinct_CN, tail_C[:, None] + (counts_CN / num_draws).log()
 
 
 @torch.no_grad()
@@ -72,13 +110,16 @@ def read_batch(
     top_k: int,
     vocab_size: int,
     chunk_tokens: int,
+    num_exact: int | None = None,
+    seed: int = 0,
 ) -> SparseRows:
     """One forward pass over windows; only positions with a target go through the head."""
     input_ids_BL, position_ids_BL, targets_BP = (part.to(head.weight_VD.device) for part in (input_ids_BL, position_ids_BL, targets_BP))
     inputs = model_inputs({"input_ids": input_ids_BL, "position_ids": position_ids_BL}, packing=packing)
     hidden_RD = head_inputs(model, **inputs)[:, :-1][targets_BP]
     gold_R = input_ids_BL[:, 1:][targets_BP]
-    return sparse_rows(hidden_RD, gold_R, head, top_k=top_k, vocab_size=vocab_size, chunk_tokens=chunk_tokens)
+    sizes: dict[str, Any] = {"top_k": top_k, "vocab_size": vocab_size, "chunk_tokens": chunk_tokens, "num_exact": num_exact}
+    return sparse_rows(hidden_RD, gold_R, head, **sizes, seed=seed)
 
 
 def _sparse_chunk(logits_CV: torch.Tensor, gold_C: torch.Tensor, top_k: int) -> tuple[torch.Tensor, ...]:

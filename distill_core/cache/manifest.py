@@ -59,6 +59,9 @@ class Plan(Record):
     format: Literal[2] = FORMAT
     fingerprint: Fingerprint
     top_k: int
+    num_exact: int | None = None
+    """Of the top_k entries, so many are the most likely ones and the tail begins after them; the others are drawn from that tail, with
+    the log of their weight in place of the log-probability. None: all are the most likely ones."""
     vocab_size: int
     """Real vocabulary: highest token id of the tokenizer + 1; padded head rows are outside."""
     window_tokens: int
@@ -70,6 +73,11 @@ class Plan(Record):
     """Where the tail's log-sum-exp and mean log-probability are stored; the entries' log-probabilities are natural logs at T = 1."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"
     shards: tuple[ShardPlan, ...]
+
+    @property
+    def num_ranked(self) -> int:
+        """Entries that are the most likely ones."""
+        return self.top_k if self.num_exact is None else self.num_exact
 
     def sha256(self) -> str:
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

@@ -81,30 +81,48 @@ class Cache:
                     f"{_mend(self.name)}"
                 )
 
-    def rows(self, split: str, indices: list[int] | NDArray, *, temperature: float = 1.0, top_k: int | None = None) -> Batch:
+    def rows(
+        self, split: str, indices: list[int] | NDArray, *, temperature: float = 1.0, top_k: int | None = None, with_drawn: bool = False
+    ) -> Batch:
         """Windows by number within their split, with the teacher's tail at a temperature.
 
         input_ids [B, L], position_ids [B, L] (0 again at every document), token_bytes [B, L], targets [B, P], teacher_ids [B, P, K],
         teacher_logprobs [B, P, K] (natural log, T = 1), teacher_tail [B, P] (log-sum-exp at `temperature`), gold_logprob [B, P].
-        Empty entries: id 0, log-probability -inf. Raises CacheError for a top_k above the stored one, ConfigError for a temperature
-        outside the stored range.
+        Empty entries: id 0, log-probability -inf. K counts the most likely entries only, unless with_drawn asks for the others of a
+        'topk+sample' cache too: then these hold their log weights, and nothing is left in the tail.
+        Raises CacheError for a top_k above the stored one, ConfigError for a temperature outside the stored range.
         """
-        stored_k = self.plan.top_k
-        top_k = top_k or stored_k
-        if top_k > stored_k:
-            raise CacheError(
-                f"cache {self.name} holds {stored_k} entries per position, loss.top_k asks for {top_k}. Ask for fewer, or capture again."
-            )
+        ranked = self.plan.num_ranked
+        has_drawn = with_drawn and self.plan.num_exact is not None
+        self._check_asked(top_k, temperature, has_drawn=has_drawn)
         picked = [self._row(split, int(index)) for index in indices]
         batch = {name: np.stack([row[name] for row in picked]) for name in ROW_COLUMNS if name != "doc_lens"}
         tail = tail_at(batch.pop("tail_logsumexp"), batch.pop("tail_mean_logprob"), temperature)
         logprobs = batch["teacher_logprobs"].astype(np.float32, copy=False)
-        batch["teacher_logprobs"], batch["teacher_tail"] = cut_to(logprobs, tail, temperature, top_k=top_k)
-        batch["teacher_ids"] = batch["teacher_ids"][..., :top_k].astype(np.int64)
-        batch["teacher_ids"][~batch["targets"]] = 0
+        if has_drawn:
+            batch["teacher_logprobs"], batch["teacher_tail"] = logprobs, np.full_like(tail, -np.inf)
+            batch["teacher_ids"] = np.where(np.isneginf(logprobs), 0, batch["teacher_ids"]).astype(np.int64)
+        else:
+            cut = cut_to(logprobs[..., :ranked], tail, temperature, top_k=top_k or ranked)
+            batch["teacher_logprobs"], batch["teacher_tail"] = cut
+            batch["teacher_ids"] = batch["teacher_ids"][..., : top_k or ranked].astype(np.int64)
+            batch["teacher_ids"][~batch["targets"]] = 0
         batch["input_ids"] = batch["input_ids"].astype(np.int64)
         batch["position_ids"] = np.stack([position_ids(list(row["doc_lens"]), self.plan.window_tokens) for row in picked])
         return batch
+
+    def _check_asked(self, top_k: int | None, temperature: float, *, has_drawn: bool) -> None:
+        ranked = self.plan.num_ranked
+        if top_k is not None and top_k > ranked:
+            raise CacheError(
+                f"cache {self.name} holds {ranked} entries per position, loss.top_k asks for {top_k}. Ask for fewer, or capture again."
+            )
+        if has_drawn and (top_k is not None or temperature != 1.0):
+            asked = f"loss.top_k {top_k}" if top_k is not None else f"loss.temperature {temperature:g}"
+            raise CacheError(
+                f"cache {self.name} was captured with select 'topk+sample': its weights are right for all entries at temperature 1, "
+                f"not for {asked}. Leave that at its default, or capture with --capture.select topk."
+            )
 
     def order(self, split: str, *, seed: int, epoch: int) -> NDArray[np.int64]:
         """A shuffle of the split's windows that reads few row groups at a time.
@@ -138,7 +156,9 @@ class Cache:
 
     def _sampled_mass(self, tail: Floats, temperature: float, top_k: int | None) -> Floats:
         sample, targets = self._sample
-        logprobs, tail = cut_to(sample["teacher_logprobs"][targets].astype(np.float32), tail, temperature, top_k=top_k or self.plan.top_k)
+        ranked = self.plan.num_ranked
+        logprobs = sample["teacher_logprobs"][targets][:, :ranked].astype(np.float32)
+        logprobs, tail = cut_to(logprobs, tail, temperature, top_k=top_k or ranked)
         return kept_mass(logprobs, tail, temperature)
 
     @cached_property

@@ -122,7 +122,7 @@ class CacheWriter:
         try:
             self.check_space(len(content))
             write_durably(self.shard_path(shard.name), content)
-            entry = _entry(shard, columns, self.shard_path(shard.name), len(content), plan_sha256=self._plan_sha256)
+            entry = _entry(shard, columns, self.shard_path(shard.name), len(content), plan=self.plan, plan_sha256=self._plan_sha256)
             publish(self._entry_path(shard.name), entry.to_json())
         except OSError as error:
             raise self._cannot_write(error) from error
@@ -166,9 +166,9 @@ class CacheWriter:
         return self.folder / "manifest.d" / f"{name}.json"
 
 
-def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int, *, plan_sha256: str) -> ShardEntry:
+def _entry(shard: ShardPlan, columns: ShardColumns, path: Path, num_bytes: int, *, plan: Plan, plan_sha256: str) -> ShardEntry:
     targets = columns.targets_nP
-    kept = kept_mass(columns.teacher_logprobs_nPK[targets], columns.tail_logsumexp_nPA[targets][:, AT_ONE], 1.0)
+    kept = kept_mass(columns.teacher_logprobs_nPK[targets][:, : plan.num_ranked], columns.tail_logsumexp_nPA[targets][:, AT_ONE], 1.0)
     return ShardEntry(
         name=shard.name,
         plan_sha256=plan_sha256,
