@@ -19,10 +19,12 @@ import numpy as np
 import polars as pl
 import torch
 import transformers
+from numpy.typing import NDArray
 
 from . import catalog, corpus, generation, metrics, models
 from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache
 from .cache.codecs import EMPTY_ID
+from .cache.estimate import bytes_per_position
 from .cache.manifest import Teacher
 from .cache.reader import position_ids
 from .catalog import dtype_in_memory
@@ -66,7 +68,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
         tokenizer.save_pretrained(folder / "tokenizer")
         missing = writer.missing()
         num_rows = sum(shard.num_windows for shard in missing) * (plan.window_tokens - 1)
-        writer.check_space(num_rows * (plan.top_k * 4 + 56))
+        writer.check_space(1.2 * num_rows * bytes_per_position(plan.codec, top_k=plan.top_k, vocab_size=plan.vocab_size))
         progress.phase(f"loading the teacher {config.teacher.model} ({show_count(facts.num_parameters)} parameters)")
         model = models.load_model(config.teacher.model, revision=config.teacher.revision, dtype=dtype, device=str(device)).eval()
         head = widened(read_head(model, probe_head(model, plan.vocab_size)))
@@ -166,15 +168,15 @@ def _capture_shards(
     progress.at(done, total, "windows")
     for shard in missing:
         part = windows[shard.split]
-        batches = []
-        for first in range(shard.first_window, shard.first_window + shard.num_windows, config.capture.batch_windows):
+        batches, order = [], longest_first(part.doc_lens, shard)
+        for first in range(0, len(order), config.capture.batch_windows):
             progress.stop_if_asked()
-            last = min(first + config.capture.batch_windows, shard.first_window + shard.num_windows)
-            batches.append(_read_batch(model, head, part, slice(first, last), plan, config.capture.head_chunk_tokens))
-            done += last - first
-            tokens += (last - first) * plan.window_tokens
+            picked = order[first : first + config.capture.batch_windows]
+            batches.append(_read_batch(model, head, part, picked, plan, config.capture.head_chunk_tokens))
+            done += len(picked)
+            tokens += len(picked) * plan.window_tokens
             left = progress.at(done, total, "windows")
-        entry = writer.write(shard, _columns(part, shard, batches))
+        entry = writer.write(shard, _columns(part, shard, order, batches))
         elapsed = time.monotonic() - started
         metrics.append(progress.run.metrics_path, _row(entry, done, elapsed, tokens / elapsed, meter, left))
     return tokens / (time.monotonic() - started) if tokens else None
@@ -194,16 +196,23 @@ def _row(entry: ShardEntry, done: int, elapsed: float, speed: float, meter: Memo
     }
 
 
-def _read_batch(model: Any, head: Head, windows: Any, picked: slice, plan: Plan, chunk_tokens: int) -> SparseRows:
-    ids_BL = torch.from_numpy(windows.input_ids_NL[picked].astype(np.int64))
-    positions_BL = torch.from_numpy(np.stack([position_ids(lens, plan.window_tokens) for lens in windows.doc_lens[picked]]))
-    targets_BP = torch.from_numpy(windows.targets_NP[picked])
+def longest_first(doc_lens: list[list[int]], shard: ShardPlan) -> NDArray[np.int64]:
+    """The shard's windows by falling length, equal ones in their order: a batch is cut to its longest, so little padding is read."""
+    lengths = [sum(doc_lens[window]) for window in range(shard.first_window, shard.first_window + shard.num_windows)]
+    return shard.first_window + np.argsort([-length for length in lengths], kind="stable")
+
+
+def _read_batch(model: Any, head: Head, windows: Any, picked: NDArray[np.int64], plan: Plan, chunk_tokens: int) -> SparseRows:
+    longest = max(2, *(sum(windows.doc_lens[window]) for window in picked))
+    ids_BL = torch.from_numpy(windows.input_ids_NL[picked, :longest].astype(np.int64))
+    positions_BL = torch.from_numpy(np.stack([position_ids(windows.doc_lens[i], plan.window_tokens)[:longest] for i in picked]))
+    targets_BP = torch.from_numpy(windows.targets_NP[picked, : longest - 1])
     sizes: dict[str, Any] = {"packing": plan.packing, "top_k": plan.top_k, "vocab_size": plan.vocab_size, "chunk_tokens": chunk_tokens}
     seed = int(hashlib.sha256(ids_BL.numpy().tobytes()).hexdigest()[:15], 16)  # of the text: the same draws after any resume
     return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes, num_exact=plan.num_exact, seed=seed)
 
 
-def _columns(windows: Any, shard: ShardPlan, batches: list[SparseRows]) -> ShardColumns:
+def _columns(windows: Any, shard: ShardPlan, order: NDArray[np.int64], batches: list[SparseRows]) -> ShardColumns:
     """Rows back to their places in the windows; positions without a target hold no entry."""
     picked = slice(shard.first_window, shard.first_window + shard.num_windows)
     targets_nP = windows.targets_NP[picked]
@@ -211,7 +220,8 @@ def _columns(windows: Any, shard: ShardPlan, batches: list[SparseRows]) -> Shard
     def spread(name: str, dtype: Any, empty: float) -> Any:
         rows = torch.cat([getattr(batch, name) for batch in batches]).numpy()
         full = np.full((*targets_nP.shape, *rows.shape[1:]), empty, dtype)
-        full[targets_nP] = rows.astype(dtype)
+        full[targets_nP[order - shard.first_window]] = rows.astype(dtype)
+        full[order - shard.first_window] = full.copy()
         return full
 
     return ShardColumns(

@@ -192,3 +192,24 @@ def test_a_packed_cache_feeds_the_training(small_cache, small_config, temperatur
     again = Visits(open_cache("packed"), num_visits=30, seed=3)
     resumed = Collate(again.cache, loss)([again[20], again[21]])
     assert all(torch.equal(tensor, batches[10][name]) for name, tensor in resumed.items()), "O(1): no earlier visit is needed"
+
+
+def test_padding_is_hardly_read(small_config, monkeypatch):
+    """Without packing, documents of many lengths: batches go by length and are cut to their longest."""
+    shapes = []
+    read_batch = capture.read_batch
+
+    def seen(model, head, ids_BL, *others, **sizes):
+        shapes.append(tuple(ids_BL.shape))
+        return read_batch(model, head, ids_BL, *others, **sizes)
+
+    monkeypatch.setattr(capture, "read_batch", seen)
+    capture_here(with_overrides(small_config, {"text.packing": False, "text.window_tokens": 256, "capture.windows_per_shard": 24}))
+    rows = open_cache("small").rows("train", range(24))
+    lengths = [
+        len(values) for values in (row[: np.flatnonzero(row == 0)[1]] if (row == 0).sum() > 1 else row for row in rows["position_ids"])
+    ]
+    read, needed = sum(count * longest for count, longest in shapes[:6]), sum(lengths)
+    assert sum(count for count, _ in shapes[:6]) == 24
+    assert [longest for _, longest in shapes[:6]] == sorted((longest for _, longest in shapes[:6]), reverse=True)
+    assert needed <= read < 1.25 * needed < 0.9 * 24 * 256
