@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..device import pick_device
-from .cases import Shape, candidates, check_case, errors, speed_case
+from .cases import Known, Shape, candidates, check_case, errors, speed_case
 from .measure import device_name_of, measure_peaks, time_in_turns
 
 DEFAULT_SHAPES = (Shape(512, 8192, 256), Shape(512, 32000, 256))
@@ -60,8 +60,9 @@ def _bench_shape(
     words = f"{shape.num_tokens} tokens, vocabulary {shape.vocab_size:,}, hidden {shape.hidden_size}"
     say(f"{words}: error against float64")
     case = check_case(shape, top_k, device)
-    checked = [errors(candidate, case, candidate.dtype or dtype) for candidate in everyone]
-    del case
+    known: Known = {}
+    checked = [errors(candidate, case, candidate.dtype or dtype, known) for candidate in everyone]
+    del case, known
     right = [index for index, (_, is_right) in enumerate(checked) if is_right]
     say(f"{words}: memory")
     peaks = dict(zip(right, measure_peaks(right, shape, top_k, threads, str(device), dtype), strict=True))

@@ -1,6 +1,7 @@
 """What every fused implementation is to autograd: gradients are computed in the forward pass, backward hands them out."""
 
 # N: tokens   V: real vocabulary   R: all rows of the head   D: hidden size
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -58,7 +59,8 @@ def apply(hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, compute:
 
 def make_job(hidden_ND: Tensor, lm_head_RD: Tensor, targets: Targets, knobs: Knobs, row_step: RowStep, *, row_align: int) -> Job:
     device_type = hidden_ND.device.type
-    autocast = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+    has_autocast = torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+    autocast = torch.get_autocast_dtype(device_type) if has_autocast else None
     narrow = narrow_dtype(device_type, autocast, lm_head_RD.dtype, hidden_ND.dtype)
     dtype = compute_dtype(hidden_ND, lm_head_RD)
     return Job(targets=targets, knobs=knobs, row_step=row_step, dtype=dtype, narrow=narrow, row_align=row_align)
@@ -68,7 +70,9 @@ def run(
     hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, compute: Compute, job: Job, needs: list[bool]
 ) -> tuple[RowSums, Gradients]:
     """The computation itself: no graph, no autocast."""
-    with torch.no_grad(), torch.autocast(hidden_ND.device.type, enabled=False):
+    device_type = hidden_ND.device.type
+    no_autocast = torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else contextlib.nullcontext()
+    with torch.no_grad(), no_autocast:
         return compute(hidden_ND.detach(), lm_head_RD.detach(), None if bias_R is None else bias_R.detach(), job, needs)
 
 

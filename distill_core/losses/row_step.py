@@ -65,7 +65,7 @@ def _softcap_(x_CV: Tensor, knobs: Knobs, *, with_gradient: bool) -> Tensor | No
     assert knobs.logit_softcap is not None
     height = knobs.logit_softcap / knobs.temperature
     x_CV.tanh_().mul_(height)
-    return torch.addcmul(x_CV.new_tensor(height), x_CV, x_CV, value=-1 / height) if with_gradient else None
+    return torch.addcmul(x_CV.new_full((), height), x_CV, x_CV, value=-1 / height) if with_gradient else None
 
 
 def _tail_softmax_(y_CV: Tensor, most_C1: Tensor, targets: Targets) -> Tensor:

@@ -139,7 +139,13 @@ def build_targets(
         tail_N=None if teacher_tail_N is None else kept(teacher_tail_N).to(dtype),
         labels_N=None if labels_N is None else kept(labels_N).long(),
         weights_N=None if weights_N is None else kept(weights_N).to(small_dtype(weights_N.device)),
-        divisor=None
-        if divisor is None
-        else torch.as_tensor(divisor, device=ids_NK.device).detach().reshape(()).to(small_dtype(ids_NK.device)),
+        divisor=None if divisor is None else _as_scalar(divisor, ids_NK),
     )
+
+
+def _as_scalar(divisor: Tensor | float, like: Tensor) -> Tensor:
+    """0-d, beside the other tensors; a number is written by the device itself, since copying one there would wait for it."""
+    dtype = small_dtype(like.device)
+    if isinstance(divisor, Tensor):
+        return divisor.detach().reshape(()).to(like.device, dtype, non_blocking=True)
+    return torch.full((), divisor, dtype=dtype, device=like.device)

@@ -105,7 +105,7 @@ class TileWalk:
             slope_CW = None
             if height is not None:
                 y_CW.tanh_().mul_(height)
-                slope_CW = torch.addcmul(y_CW.new_tensor(height), y_CW, y_CW, value=-1 / height) if with_slope else None
+                slope_CW = torch.addcmul(y_CW.new_full((), height), y_CW, y_CW, value=-1 / height) if with_slope else None
             picked = self.order[self.bounds[at] : self.bounds[at + 1]]
             rows, places = picked // top_k, picked % top_k
             ids = self.targets.ids_NK[rows, places] - start

@@ -98,3 +98,18 @@ def test_different_devices():
     case = CASE.changed(tail_N=CASE.tail_N.to("meta"))
     with pytest.raises(LossInputError, match="teacher_tail_N on meta"):
         call(case, case.student())
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8, torch.uint8])
+def test_quantized_head_by_its_type(dtype):
+    """8-bit floats call themselves floating point; bitsandbytes' and GPTQ's weights are whole numbers."""
+    with pytest.raises(LossInputError, match=f"lm_head_VD must be floating point, got {dtype}.*must be dequantized"):
+        call(CASE, (CASE.hidden_ND, torch.zeros(13, 4).to(dtype), CASE.bias_V))
+
+
+def test_quantized_head_by_its_class():
+    """A wrapper that says float32 and holds something else, as torchao's tensors do."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    with pytest.raises(LossInputError, match=r"\(TwoTensor\). A quantized head must be dequantized first"):
+        call(CASE, (CASE.hidden_ND, TwoTensor(CASE.lm_head_VD, CASE.lm_head_VD), CASE.bias_V))
