@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from ..errors import LossInputError
 from .closure import RowSums
 from .contract import Knobs, LossParts, Targets, compute_dtype
-from .products import narrow_dtype
+from .products import narrow_dtype, narrow_multipliers
 from .row_step import RowStep
 
 
@@ -72,7 +72,7 @@ def run(
     """The computation itself: no graph, no autocast."""
     device_type = hidden_ND.device.type
     no_autocast = torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else contextlib.nullcontext()
-    with torch.no_grad(), no_autocast:
+    with torch.no_grad(), no_autocast, narrow_multipliers(hidden_ND, lm_head_RD):
         return compute(hidden_ND.detach(), lm_head_RD.detach(), None if bias_R is None else bias_R.detach(), job, needs)
 
 

@@ -57,3 +57,34 @@ def test_mixed_products_are_what_torch_offers():
 )
 def test_when_products_are_narrow(device_type, autocast, dtypes, expected):
     assert products.narrow_dtype(device_type, autocast, *dtypes) == expected
+
+
+@pytest.mark.parametrize(("hidden", "head", "inside"), [(BF16, BF16, "bf16"), (F32, BF16, None), (BF16, F32, None), (F32, F32, None)])
+def test_the_process_gets_its_precision_back(hidden, head, inside):
+    """Only where both inputs are bfloat16 numbers, and also when the computation fails."""
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    inputs = torch.zeros(1, 1, dtype=hidden), torch.zeros(1, 1, dtype=head)
+
+    def fail():
+        with products.narrow_multipliers(*inputs):
+            assert matmul.fp32_precision == (inside or before)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert matmul.fp32_precision == before
+
+
+def test_narrow_multipliers_lose_nothing():
+    """Logits and gradients of bfloat16 inputs, before their last rounding, at sizes where the fast units are used: float32's digits."""
+    torch.manual_seed(0)
+    h, w = torch.randn(256, 512).to(BF16), torch.randn(4096, 512).to(BF16)
+    dx = torch.randn(256, 4096) * torch.rand(256, 1)
+    with products.narrow_multipliers(h, w):
+        logits, dh, dw = h.float() @ w.float().T, dx @ w.float(), torch.zeros(4096, 512).addmm_(dx.T, h.float())
+    for found, true in zip(
+        (logits, dh, dw), (h.double() @ w.double().T, dx.double() @ w.double(), dx.double().T @ h.double()), strict=True
+    ):
+        assert distance(found, true) < 2e-3
+    assert distance(logits, h.double() @ w.double().T) < 1e-6
