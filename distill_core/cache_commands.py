@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from .cache import browse, delete_cache, estimate, guessed_speed, list_caches, open_cache, show_browse
+from .cache import browse, delete_cache, estimate, guessed_speed, list_caches, open_cache, show_browse, verify_records
 from .config import DistillConfig
 from .errors import ConfigError
 from .limits import is_gpu
@@ -30,6 +30,7 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
     opened = open_cache(options.name)
     if options.what == "verify":
         opened.verify()
+        verify_records(opened)
         print(f"cache {opened.name}: {len(opened.manifest.entries)} shards, {show_disk(opened.manifest.num_bytes)}, every byte as written")
     elif options.what == "browse":
         table = browse(opened, options.split, options.window, num_choices=options.choices, temperature=config.loss.temperature)

@@ -22,7 +22,7 @@ import transformers
 from numpy.typing import NDArray
 
 from . import catalog, corpus, generation, metrics, models
-from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache
+from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache, verify_records
 from .cache.codecs import EMPTY_ID
 from .cache.estimate import bytes_per_position
 from .cache.manifest import Teacher
@@ -144,6 +144,7 @@ def _finished(folder: Path, plan: Plan) -> Cache | None:
     try:
         cache = open_cache(folder)
         cache.verify()
+        verify_records(cache)
     except CacheError:
         return None  # the writer mends it: damaged shards go to quarantine and are captured again
     return cache if cache.plan == plan else None  # the writer names the fields that differ
@@ -221,8 +222,7 @@ def _columns(windows: Any, shard: ShardPlan, order: NDArray[np.int64], batches: 
         rows = torch.cat([getattr(batch, name) for batch in batches]).numpy()
         full = np.full((*targets_nP.shape, *rows.shape[1:]), empty, dtype)
         full[targets_nP[order - shard.first_window]] = rows.astype(dtype)
-        full[order - shard.first_window] = full.copy()
-        return full
+        return full[np.argsort(order)]
 
     return ShardColumns(
         window_ids_n=np.arange(picked.start, picked.stop, dtype=np.uint64),

@@ -213,3 +213,12 @@ def test_padding_is_hardly_read(small_config, monkeypatch):
     assert sum(count for count, _ in shapes[:6]) == 24
     assert [longest for _, longest in shapes[:6]] == sorted((longest for _, longest in shapes[:6]), reverse=True)
     assert needed <= read < 1.25 * needed < 0.9 * 24 * 256
+
+
+def test_a_damaged_plan_of_a_finished_cache_is_mended(small_cache, small_config, captured_once, distill_home):
+    path = distill_home / "caches" / "small" / "plan.json"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b"true", b"True", 1))
+    capture_here(small_config)
+    assert path.read_bytes() == good
+    assert shard_checksums(distill_home) == shard_checksums(captured_once)

@@ -13,6 +13,7 @@ from .browse import browse, show_browse
 from .estimate import Estimate, estimate, guessed_speed
 from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
+from .records_check import verify_records
 from .shards import ShardColumns
 from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at, tail_bracket
 from .writer import CacheWriter, delete_cache
@@ -39,4 +40,5 @@ __all__ = [
     "show_browse",
     "tail_at",
     "tail_bracket",
+    "verify_records",
 ]

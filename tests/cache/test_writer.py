@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from made import columns, make, plan, truth
 
-from distill_core.cache import CacheWriter, delete_cache, open_cache
+from distill_core.cache import CacheWriter, delete_cache, open_cache, verify_records
 from distill_core.errors import CacheError
 from distill_core.paths import caches_dir
 
@@ -214,6 +214,30 @@ def test_a_flipped_byte_in_any_file_is_mended_by_the_same_capture(name):
         assert again == (["train-00001"] if "train-00001" in name else [])
     if name != "manifest.json":
         assert len(list((caches_dir() / "made" / "quarantine").iterdir())) >= 8
+
+
+@pytest.mark.parametrize("name", ["plan.json", "manifest.d/heldout-00004.json"])
+def test_one_flipped_byte_beside_the_shards_is_found_by_verify(name):
+    make()
+    path = caches_dir() / "made" / name
+    good = path.read_bytes()
+    for bad in flips(good, 100, seed=3):
+        path.write_bytes(bad)
+        with pytest.raises(CacheError, match=f"{path.name} is (damaged|of format)"):
+            verify_records(open_cache("made"))
+    path.unlink()
+    with pytest.raises(CacheError, match=f"{name} is missing.*--resume made"):
+        verify_records(open_cache("made"))
+    path.write_bytes(good)
+    verify_records(open_cache("made"))
+
+
+def test_an_entry_of_another_shard_is_not_taken_for_this_ones():
+    make()
+    folder = caches_dir() / "made" / "manifest.d"
+    (folder / "train-00000.json").write_bytes((folder / "train-00001.json").read_bytes())
+    with pytest.raises(CacheError, match="train-00000.json is not the one that the manifest was made from"):
+        verify_records(open_cache("made"))
 
 
 def test_a_shard_of_another_capture_is_not_taken_for_ours():

@@ -1,0 +1,19 @@
+"""Whether the small files beside the shards are as written: reading does without them, going on with a capture does not."""
+
+from ..errors import CacheError
+from .manifest import Plan, Record, ShardEntry, read_record
+from .reader import Cache
+
+
+def verify_records(cache: Cache) -> None:
+    """Compare plan.json and every shard's entry with the manifest. Raises CacheError that names the first one that is damaged or gone."""
+    expected: list[tuple[type[Record], str, Record]] = [(Plan, "plan.json", cache.plan)]
+    expected += [(ShardEntry, f"manifest.d/{entry.name}.json", entry) for entry in cache.manifest.entries]
+    for kind, name, record in expected:
+        again = f"Start the same capture again, whole shards are kept: python -m distill_core capture --resume {cache.name}"
+        try:
+            found = read_record(kind, cache.folder / name, cache=cache.name)
+        except FileNotFoundError:
+            raise CacheError(f"cache {cache.name}: {name} is missing. {again}") from None
+        if found != record:
+            raise CacheError(f"cache {cache.name}: {name} is not the one that the manifest was made from. {again}")
