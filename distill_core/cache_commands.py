@@ -64,8 +64,7 @@ def print_cache(name: str) -> None:
         f"  teacher     {manifest.teacher.model}: {manifest.teacher.architecture}, {show_count(manifest.teacher.num_parameters)} parameters"
     )
     print(f"  text        {manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out")
-    drawn = f" and {plan_.top_k - plan_.num_ranked} drawn" if plan_.num_exact is not None else ""
-    print(f"  stored      top {plan_.num_ranked}{drawn} of {plan_.vocab_size:,} at {positions:,} positions, codec {plan_.codec}")
+    print(f"  stored      {plan_.stored_words} of {plan_.vocab_size:,} at {positions:,} positions, codec {plan_.codec}")
     print(f"  disk        {show_disk(manifest.num_bytes)}, {manifest.num_bytes / max(1, positions):.0f} bytes per position")
     masses = ", ".join(f"{float(opened.kept_mass(T).mean()):.3f} at T = {T:g}" for T in TEMPERATURES)
     print(f"  kept mass   {masses}")

@@ -56,8 +56,8 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         "---",
         f"# {run.id}: a student of {Path(teacher.model).name}",
         "",
-        f"{show_count(num_parameters)} parameters, {dtype}, distilled offline from a cache of the teacher's top {manifest.plan.top_k} "
-        "log-probabilities per position.",
+        f"{show_count(num_parameters)} parameters, {dtype}, distilled offline from a cache of the teacher's log-probabilities, "
+        f"{manifest.plan.stored_words} per position.",
         "",
         "```python",
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
@@ -73,7 +73,7 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         *(f"| {name} | `{value}` |" for name, value in provenance.items()),
         f"| text | {Path(fields['text.source']).name}, {manifest.num_windows('train'):,} windows of {manifest.plan.window_tokens} tokens |",
         f"| cache sha256 | `{manifest.sha256()}` |",
-        f"| K | {loss.top_k or manifest.plan.top_k} |",
+        f"| K | {loss.top_k or manifest.plan.stored_words.removeprefix('top ')} |",
         f"| kept mass at T = {loss.temperature:g} | {float(cache.kept_mass(loss.temperature, top_k=loss.top_k).mean()):.4f} |",
         f"| temperature T | {loss.temperature:g} |",
         f"| loss | {loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}) + {loss.ce_weight:g} x cross-entropy |",

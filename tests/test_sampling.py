@@ -15,10 +15,12 @@ from distill_core.cache import browse, open_cache
 from distill_core.cache.codecs import EMPTY_ID
 from distill_core.config import LossConfig, from_dict, with_overrides
 from distill_core.errors import CacheError, ConfigError
+from distill_core.export import model_card
 from distill_core.faithfulness import compare
 from distill_core.heads import Head
 from distill_core.losses import topk_kl
 from distill_core.sparse import draw_tail, sparse_rows
+from distill_core.walk import views
 
 V, M, K = 400, 6, 12
 
@@ -148,6 +150,10 @@ def test_a_student_learns_from_it(sampled, small_config):
     run = train_here(with_overrides(small_config, SAMPLED), cache="sampled")
     looks = [row["heldout_kl"] for row in metrics.read(run.metrics_path) if "heldout_kl" in row]
     assert looks[-1] < looks[0]
+    card = model_card(run, sampled, num_parameters=1, dtype="float32")
+    assert "log-probabilities, top 8 and 12 drawn per position." in card
+    assert "| K | 8 and 12 drawn |" in card
+    assert "belief is in the top 8<" in views.cache_facts(sampled), "the kept mass is that of the ranked entries"
 
 
 @pytest.mark.parametrize(

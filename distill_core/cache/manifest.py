@@ -79,6 +79,11 @@ class Plan(Record):
         """Entries that are the most likely ones."""
         return self.top_k if self.num_exact is None else self.num_exact
 
+    @property
+    def stored_words(self) -> str:
+        """What a position holds, in words: 'top 100', 'top 50 and 50 drawn'."""
+        return f"top {self.num_ranked}" + (f" and {self.top_k - self.num_ranked} drawn" if self.num_exact is not None else "")
+
     def sha256(self) -> str:
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 

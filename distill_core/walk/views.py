@@ -129,7 +129,7 @@ def cache_facts(cache: Cache) -> str:
         (cache.name, "cache in use"),
         (f"{manifest.num_windows('train'):,} + {manifest.num_windows('heldout'):,}", "windows to train on + held out"),
         (show_disk(manifest.num_bytes), "on disk"),
-        (f"{manifest.mean('kept_mass', 'train'):.2%}", f"of the teacher's belief is in the top {cache.plan.top_k}"),
+        (f"{manifest.mean('kept_mass', 'train'):.2%}", f"of the teacher's belief is in the top {cache.plan.num_ranked}"),
         (f"{-manifest.mean('gold_logprob', 'heldout'):.3f}", "nats per held-out token: the teacher's own score"),
     ]
     return facts(pairs)
