@@ -114,4 +114,4 @@ def topk_kl(
             tensors, knobs, impl=impl, is_grad_enabled=torch.is_grad_enabled(), accumulate_head_grad=accumulate_head_grad
         )
     ready = prepare(**tensors, **knobs, impl=impl, workspace=workspace, accumulate_head_grad=accumulate_head_grad)
-    return ready.differentiable(ready.hidden_MD, tensors["lm_head_VD"], tensors["bias_V"])
+    return ready.differentiable(tensors["lm_head_VD"], tensors["bias_V"])

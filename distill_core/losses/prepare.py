@@ -32,11 +32,11 @@ class Prepared:
     job: Job
     compute: Compute
 
-    def differentiable(self, hidden_MD: Tensor, lm_head_VD: Tensor, bias_V: Tensor | None) -> LossParts:
+    def differentiable(self, lm_head_VD: Tensor, bias_V: Tensor | None) -> LossParts:
         """The loss with its graph."""
         if self.impl == "reference":
-            return topk_kl_reference(hidden_MD, lm_head_VD, bias_V, self.job.targets, self.job.knobs)
-        return apply(hidden_MD, lm_head_VD, bias_V, self.compute, self.job)
+            return topk_kl_reference(self.hidden_MD, lm_head_VD, bias_V, self.job.targets, self.job.knobs)
+        return apply(self.hidden_MD, lm_head_VD, bias_V, self.compute, self.job)
 
 
 def prepare(

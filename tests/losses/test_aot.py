@@ -81,6 +81,6 @@ def test_the_lesser_variants_too(options, cache):
 
 
 def test_a_bad_kernel_is_caught(cache):
-    """The same kernel with one warp for a block of 8,192: 256 elements a thread, more than there are registers."""
-    (facts,) = compile_all([case("tail_stats_kernel", "sm_90", PLAIN, block_v=8192, num_warps=1)], cache)
+    """The same kernel with one warp: 128 elements a thread in three arrays, more than there are registers."""
+    (facts,) = compile_all([case("tail_stats_kernel", "sm_90", PLAIN, block_v=4096, num_warps=1)], cache)
     assert "spills" in complaints(facts), facts
