@@ -54,7 +54,7 @@ def step_text(states, text, token_problem, token_rows):
 
 
 @app.cell(hide_code=True)
-def step_cache(cache_choice, capture, capture_button, config, cost, found, get_notes, problem, states, stop_capture_button):
+def step_cache(cache_choice, capture, capture_button, config, cost, found, get_notes, loss, problem, states, stop_capture_button):
     if states["cache"] == "working":
         _press = side_by_side(stop_capture_button)
     elif problem:
@@ -77,7 +77,7 @@ def step_cache(cache_choice, capture, capture_button, config, cost, found, get_n
         mo.Html(views.cost(cost)) if cost else None,
         _press,
         trouble(get_notes().get("cache")),
-        mo.Html(views.cache_facts(found.cache)) if found.cache else None,
+        mo.Html(views.cache_facts(found.cache, controls.kept_mass_at(found.cache, loss.value["temperature"]))) if found.cache else None,
         mo.Html(views.stale(_changed)) if _changed else None,
     )
     return
@@ -87,6 +87,18 @@ def step_cache(cache_choice, capture, capture_button, config, cost, found, get_n
 def capture_panel(arrived, get_capture):
     _run = controls.tried(runs.open_run, get_capture())[0] if get_capture() else None
     mo.ui.anywidget(panel.LivePanel({"capture": _run}, panel.capture_pictures("capture"), on_change=arrived)) if _run else None
+    return
+
+
+@app.cell(hide_code=True)
+def cache_browser(found, loss, peek):
+    _is_open, _at = peek.value["is_open"], loss.value["temperature"]
+    _rows, _words = controls.tried(controls.window_rows, found.cache, peek.value, _at) if found.cache and _is_open else (None, "")
+    column(
+        side_by_side(peek["is_open"], *((peek["split"], peek["window"]) if _is_open else ())),
+        trouble(_words),
+        mo.Html(views.window(_rows, temperature=_at)) if _rows else None,
+    ) if found.cache else None
     return
 
 
@@ -288,6 +300,19 @@ def capture_controls(start):
     capture = mo.ui.dictionary({"top_k": _top_k})
     cache_choice = mo.ui.dropdown(walk.cache_names(), label="or use a cache that is here")
     return cache_choice, capture
+
+
+@app.cell
+def peek_controls():
+    _splits = {"to train on": "train", "held out": "heldout"}
+    peek = mo.ui.dictionary(
+        {
+            "is_open": mo.ui.switch(label="Look into the cache, token by token"),
+            "split": mo.ui.dropdown(_splits, value="to train on", allow_select_none=False, label="Windows"),
+            "window": mo.ui.number(0, 1_000_000_000, step=1, value=0, label="Number, from 0"),
+        }
+    )
+    return (peek,)
 
 
 @app.cell

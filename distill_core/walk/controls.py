@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from .. import catalog, corpus, memory, panel
-from ..cache import Cache, Estimate, estimate, guessed_speed, open_cache
+from ..cache import Cache, Estimate, browse, estimate, guessed_speed, open_cache
 from ..catalog.model_facts import ModelFacts
 from ..config import BUILTIN, DistillConfig, from_dict
 from ..errors import DistillError, RunError, TextError
@@ -197,6 +197,18 @@ def export(run_id: str) -> Path:
 def kept_mass_rows(cache: Cache) -> list[dict[str, float]]:
     """Kept mass of the cache over temperature, means over its sample: rows for charts.kept_mass_chart."""
     return [{"temperature": t, "kept_mass": float(cache.kept_mass(t).mean())} for t in (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)]
+
+
+def kept_mass_at(cache: Cache, temperature: float) -> dict[str, float]:
+    """{'temperature', 'kept_mass', 'lowest', 'highest'} at one temperature: means over the cache's sample, and what bounds them."""
+    lowest, highest = cache.kept_mass_bracket(temperature)
+    mean, low, high = (float(mass_C.mean()) for mass_C in (cache.kept_mass(temperature), lowest, highest))
+    return {"temperature": temperature, "kept_mass": mean, "lowest": low, "highest": high}
+
+
+def window_rows(cache: Cache, asked: Values, temperature: float) -> list[dict[str, Any]]:
+    """One window of the cache, `asked` by {'split', 'window'}, as rows of `browse`. Raises CacheError for one that is not there."""
+    return browse(cache, asked["split"], asked["window"] or 0, temperature=temperature).to_dicts()
 
 
 def zipped(folder: Path) -> bytes:

@@ -122,17 +122,46 @@ def cost(estimate: Estimate) -> str:
     return facts(pairs)
 
 
-def cache_facts(cache: Cache) -> str:
-    """What is in the cache in use."""
+def cache_facts(cache: Cache, kept: Mapping[str, float]) -> str:
+    """What is in the cache in use; `kept`: its kept mass at the chosen temperature, with the bounds of it."""
     manifest = cache.manifest
+    error = max(kept["highest"] - kept["kept_mass"], kept["kept_mass"] - kept["lowest"], 1e-6)
     pairs = [
         (cache.name, "cache in use"),
         (f"{manifest.num_windows('train'):,} + {manifest.num_windows('heldout'):,}", "windows to train on + held out"),
         (show_disk(manifest.num_bytes), "on disk"),
-        (f"{manifest.mean('kept_mass', 'train'):.2%}", f"of the teacher's belief is in the top {cache.plan.num_ranked}"),
+        (
+            f"{kept['kept_mass']:.2%}",
+            f"of the teacher's belief at T = {kept['temperature']:g} is in the top {cache.plan.num_ranked}, at most {error:.4%} off",
+        ),
         (f"{-manifest.mean('gold_logprob', 'heldout'):.3f}", "nats per held-out token: the teacher's own score"),
     ]
     return facts(pairs)
+
+
+def window(rows: Sequence[Mapping[str, Any]], *, temperature: float) -> str:
+    """One window of a cache as a table, a token a line: how likely the teacher found it, and what it would have said instead."""
+    lines = []
+    for row in rows:
+        token = _text(row["token"]).replace("\n", "⏎")
+        if not row["is_target"]:
+            lines.append(f'<tr class="seen"><td>{row["position"]}</td><th>{token}</th><td colspan="3">only read, not learned</td></tr>')
+            continue
+        choices = "".join(
+            f"<li{' class=hit' if choice['token'] == row['token'] else ''} style='--share:{choice['probability']:.3f}'>"
+            f"{_text(choice['token']).replace(chr(10), '⏎')} <small>{choice['probability']:.1%}</small></li>"
+            for choice in row["choices"]
+        )
+        figures = f"<td>{row['probability']:.2%}</td><td>{row['kept_mass']:.2%}</td>"
+        lines.append(f"<tr><td>{row['position']}</td><th>{token}</th>{figures}<td><ol>{choices}</ol></td></tr>")
+    heads = ("", "token", "its probability", "kept mass", "what the teacher expected here, most likely first")
+    return (
+        '<div class="walk-look" tabindex="0"><table><thead><tr>'
+        + "".join(f"<th>{head}</th>" for head in heads)
+        + f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        + f'<p class="walk-quiet">A token\'s own probability is at T = 1, kept mass and choices at T = {temperature:g}. '
+        + "Framed: the teacher expected what came.</p>"
+    )
 
 
 def student_facts(student: ModelFacts, teacher: ModelFacts) -> str:

@@ -77,6 +77,15 @@ def test_train_starts_the_student_and_its_twin_on_the_cache(distill, started, sm
     assert student.config().text == DistillConfig(**open_cache("small").manifest.config).text, "the text is the cache's"
 
 
+@pytest.mark.parametrize(("window", "words"), [(3, "what the teacher expected here"), (24, "no window 24 in split")])
+def test_the_cache_can_be_looked_into(distill, small_cache, monkeypatch, window, words):
+    at(monkeypatch, walk.Place(cache="small"))
+    peek = Form(is_open=True, split="train", window=window)
+    outputs, _ = distill.app.run(defs={"peek": peek})
+    shown = [output.text for output in outputs if output is not None and hasattr(output, "text")]
+    assert any(words in text for text in shown)
+
+
 def test_train_without_twin(distill, started, small_cache, monkeypatch):
     at(monkeypatch, walk.Place(cache="small"))
     train = Form(**control_values(DistillConfig())["train"] | {"twin": False})

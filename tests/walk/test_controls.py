@@ -11,8 +11,8 @@ from distill_core import catalog
 from distill_core.cache import open_cache
 from distill_core.cache.estimate import CPU_FLOPS
 from distill_core.config import DistillConfig, from_dict
-from distill_core.errors import ConfigError, TextError
-from distill_core.walk import controls
+from distill_core.errors import CacheError, ConfigError, TextError
+from distill_core.walk import controls, views
 
 PLAIN = DistillConfig()
 
@@ -95,6 +95,22 @@ def test_kept_mass_falls_with_temperature(small_cache):
     masses = [row["kept_mass"] for row in controls.kept_mass_rows(small_cache)]
     assert masses == sorted(masses, reverse=True)
     assert masses[2] == pytest.approx(open_cache("small").kept_mass(1.0).mean(), abs=1e-4)
+
+
+def test_kept_mass_at_a_temperature_has_its_bounds(small_cache):
+    for temperature in (1.0, 1.7, 6.0):
+        kept = controls.kept_mass_at(small_cache, temperature)
+        assert kept["lowest"] <= kept["kept_mass"] <= kept["highest"] < kept["lowest"] + 0.01
+        assert f"at T = {temperature:g} is in the top 20, at most 0." in views.cache_facts(small_cache, kept)
+    assert "top 20, at most 0.2500% off" in views.cache_facts(small_cache, kept | {"lowest": kept["kept_mass"] - 0.0025})
+
+
+def test_a_window_to_look_at(small_cache):
+    rows = controls.window_rows(small_cache, {"split": "heldout", "window": 5}, 2.0)
+    assert any(row["is_target"] and len(row["choices"]) == 5 for row in rows)
+    assert controls.window_rows(small_cache, {"split": "train", "window": None}, 1.0)[0]["position"] == 0
+    with pytest.raises(CacheError, match="no window 6 in split 'heldout', which has 6"):
+        controls.window_rows(small_cache, {"split": "heldout", "window": 6}, 1.0)
 
 
 def test_teacher_line_is_what_the_judge_says(small_cache):

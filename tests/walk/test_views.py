@@ -8,6 +8,7 @@ from distill_core import catalog
 from distill_core.walk import STEPS, scoreboard, views
 
 EVIL = "<script>alert('x')</script>"
+LOOKED_AT = {"position": 1, "token": "a", "is_target": True, "probability": 0.25, "kept_mass": 0.5, "choices": []}
 
 
 def test_text_from_outside_is_escaped():
@@ -22,6 +23,9 @@ def test_text_from_outside_is_escaped():
         views.aside(EVIL),
         views.stale([EVIL]),
         views.suggestions([(EVIL, 5)]),
+        views.window([{"position": 0, "token": EVIL, "is_target": False}], temperature=1.0),
+        views.window([LOOKED_AT | {"token": EVIL}], temperature=1.0),
+        views.window([LOOKED_AT | {"choices": [{"token": EVIL, "probability": 0.5}]}], temperature=1.0),
         scoreboard.judge_table([row]),
         scoreboard.samples([EVIL], [row]),
     ]
@@ -65,6 +69,16 @@ def test_tokens_show_the_mask():
     assert shown.count('class="seen" title') == 1
     assert shown.count('class="learned" title') == 2
     assert "⏎" in shown
+
+
+def test_a_window_shows_what_the_teacher_expected():
+    choices = [{"token": "\n", "probability": 0.5}, {"token": "a", "probability": 0.25}]
+    shown = views.window([{"position": 0, "token": "<eos>", "is_target": False}, LOOKED_AT | {"choices": choices}], temperature=2.0)
+    assert shown.count("only read") == 1
+    assert "<td>25.00%</td><td>50.00%</td>" in shown
+    assert shown.index("⏎ <small>50.0%") < shown.index("a <small>25.0%")
+    assert shown.count("class=hit") == 1
+    assert "choices at T = 2." in shown
 
 
 def test_the_table_has_a_line_for_each_and_dashes_for_what_is_unknown():
