@@ -7,6 +7,7 @@ from .cache import browse, delete_cache, estimate, guessed_speed, list_caches, o
 from .config import DistillConfig
 from .errors import ConfigError
 from .limits import is_gpu
+from .runs import list_runs
 from .units import show_count, show_disk
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
@@ -17,7 +18,8 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
     if options.what == "list":
         for found in list_caches():
             manifest = found.manifest
-            print(f"{found.name}  {manifest.num_positions('train'):,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
+            positions = manifest.num_positions("train") + manifest.num_positions("heldout")
+            print(f"{found.name}  {positions:,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
         return
     if options.what == "estimate":
         print_estimate(config, num_students=options.students)
@@ -25,6 +27,7 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
     if not options.name:
         raise ConfigError(f"cache {options.what} needs the name of a cache. See them: python -m distill_core cache list")
     if options.what == "delete":
+        refuse_if_needed(options.name, is_sure=options.yes)
         print(f"{show_disk(delete_cache(options.name))} came back")
         return
     opened = open_cache(options.name)
@@ -44,6 +47,16 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
         print(found_here.to_text())
     else:
         print_cache(options.name)
+
+
+def refuse_if_needed(name: str, *, is_sure: bool) -> None:
+    """Raise ConfigError if runs learned from the cache and the user did not say that it may go."""
+    learned = [run.id for run in list_runs("train") if run.inputs().get("cache") == name]
+    if learned and not is_sure:
+        raise ConfigError(
+            f"cache {name}: {len(learned)} runs learned from it ({', '.join(learned[:3])}{', …' if len(learned) > 3 else ''}). Without it "
+            "they can be neither judged nor exported nor resumed. Export what you want to keep, then say --yes."
+        )
 
 
 def print_estimate(config: DistillConfig, *, num_students: int) -> None:

@@ -3,9 +3,10 @@
 import argparse
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from . import commands
 from .config import DistillConfig
@@ -31,7 +32,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")] if "unrecognized" in message else []
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         hint = did_you_mean(unknown[0], self.known_options()) if unknown else ""
+        if choice:
+            hint = did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
         self.exit(2, f"error: {message}.{hint if 'Did' in hint else ''} See: {self.prog} --help\n")
 
     def known_options(self) -> list[str]:
@@ -69,6 +73,7 @@ def build_parser() -> Parser:
         "choices; compare: run the teacher again on a sample",
     )
     cache.add_argument("name", nargs="?", help="the cache (all commands but list and estimate)")
+    cache.add_argument("--yes", action="store_true", help="delete: even though runs learned from it")
     cache.add_argument("--split", choices=["train", "heldout"], default="train", help="browse: which windows (train)")
     cache.add_argument("--window", type=int, default=0, help="browse: number of the window (0)")
     cache.add_argument("--choices", type=int, default=5, help="browse: how many of the teacher's choices (5)")
@@ -122,13 +127,23 @@ def _command(place: Any, name: str, words: str, handler: Handler) -> Parser:
 def _settings(parser: Parser, *sections: str) -> None:
     """One option per field of these sections of the config, with its own docstring as help, plus --config and --device."""
     parser.add_argument("--config", metavar="FILE", help="a config file (.json); options given here win over it")
-    parser.add_argument("--device", dest="set:device", default=argparse.SUPPRESS, help=DistillConfig.model_fields["device"].description)
+    parser.add_argument(
+        "--device", dest="set:device", metavar="DEVICE", default=argparse.SUPPRESS, help=DistillConfig.model_fields["device"].description
+    )
     for section in sections:
         model = DistillConfig.model_fields[section].annotation
         group = parser.add_argument_group(section)
         for name, field in model.model_fields.items():  # type: ignore[union-attr]
             words = f"{field.description} (default: {field.default})".replace("%", "%%")
-            group.add_argument(f"--{section}.{name}", dest=f"set:{section}.{name}", metavar="…", default=argparse.SUPPRESS, help=words)
+            group.add_argument(
+                f"--{section}.{name}", dest=f"set:{section}.{name}", metavar=_choices(field), default=argparse.SUPPRESS, help=words
+            )
+
+
+def _choices(field: Any) -> str:
+    """'{a,b,c}' for a field that takes one of several words, else '…'."""
+    options = [value for value in get_args(field.annotation) if isinstance(value, str)]
+    return "{" + ",".join(options) + "}" if options else "…"
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from .errors import ConfigError, RunError
 from .judgement import table
 from .paths import caches_dir, checked_name, home
 from .runs import Run
-from .units import show_disk, show_time
+from .units import show_count, show_disk, show_time
 
 Options = argparse.Namespace
 
@@ -28,7 +29,9 @@ def settings(options: Options, *, base: DistillConfig | None = None) -> DistillC
 
 
 def _value(text: str) -> Any:
-    """Lists and null as JSON; all else stays text, which the config turns into the right type."""
+    """'[0, 9]', '0,9' and 'null' as what they are; all else stays text, which the config turns into the right type."""
+    if re.fullmatch(r"\d+(,\s*\d+)+", text):
+        text = f"[{text}]"
     return json.loads(text) if text.startswith("[") or text == "null" else text
 
 
@@ -54,11 +57,30 @@ def demo(options: Options) -> None:
 
 
 def _train(config: DistillConfig, cache: str) -> Run:
-    label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
-    device = jobs.device_key(config.device)
-    run = run_folders.create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device)
+    """Train here. The same command again finds its run of that name: finished, it is taken as it is; interrupted, it goes on."""
+    run = _same_run(config, cache)
+    if run is None:
+        label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
+        device = jobs.device_key(config.device)
+        run = run_folders.create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device)
+    elif run.status().state == "done":
+        print(f"run {run.id} is there already, done with these very settings", flush=True)
+        return run
+    else:
+        jobs.requeue(run)
+    print(f"run {run.id}", flush=True)
     _carry_out(run)
     return run
+
+
+def _same_run(config: DistillConfig, cache: str) -> Run | None:
+    """The run of that name, if it has these settings and this cache and nobody works on it."""
+    names = [run.id for run in run_folders.list_runs("train")]
+    if config.train.name not in names:
+        return None
+    run = run_folders.open_run(config.train.name)
+    is_same = run.config() == config and run.inputs() == {"cache": cache}
+    return run if is_same and not run.status().is_active else None
 
 
 def _carry_out(run: Run) -> dict[str, Any]:
@@ -131,7 +153,13 @@ def train(options: Options) -> None:
             print(f"run {jobs.submit_training(each, options.cache).id} is queued")
         return
     done = [_train(each, options.cache).id for each in todo]
-    print(f"\nJudge it: python -m distill_core evaluate {done[0]}" + (f" --baseline {done[1]}" if options.twin else ""))
+    _say_how_to_judge(done[0], done[1] if options.twin else None)
+
+
+def _say_how_to_judge(run_id: str, twin_id: str | None) -> None:
+    print(f"\nJudge it: python -m distill_core evaluate {run_id}" + (f" --baseline {twin_id}" if twin_id else ""))
+    if twin_id is None:
+        print("For an honest comparison train its hard-label twin too: the same train command with --twin takes this run as it is.")
 
 
 def _resume(run_id: str, *, here: bool) -> None:
@@ -139,6 +167,9 @@ def _resume(run_id: str, *, here: bool) -> None:
     jobs.requeue(run)
     if here:
         _carry_out(run)
+        if run.status().kind == "train":
+            twin = f"{run.id}-hard-labels"
+            _say_how_to_judge(run.id, twin if twin in [other.id for other in run_folders.list_runs("train")] else None)
     else:
         jobs.start(run)
         print(f"run {run.id} goes on. Follow it: python -m distill_core runs show {run.id}")
@@ -162,9 +193,17 @@ def _print_evaluation(run: Run) -> None:
 def plan(options: Options) -> None:
     from . import memory
 
-    config = settings(options)
-    report = memory.report(config)
-    print(json.dumps(report.to_dict()) if options.json else report.to_text())
+    report = memory.report(settings(options))
+    if options.json:
+        print(json.dumps(report.to_dict()))
+        return
+    for who, facts in (("teacher", report.teacher), ("student", report.student)):
+        print(
+            f"{who}  {facts.source}: {facts.architecture}, {show_count(facts.num_parameters)} parameters, {facts.num_layers} layers, "
+            f"{facts.hidden_size} wide, {facts.vocab_size_config:,} tokens, licence {facts.license or 'unknown'}"
+        )
+        print("\n".join(f"         {note}" for note in facts.notes), end="\n" if facts.notes else "")
+    print("\n" + report.to_text())
 
 
 def bench(options: Options) -> None:
@@ -211,7 +250,10 @@ def runs(options: Options) -> None:
 
 def _show_run(run: Run) -> None:
     status = run.status()
-    print(f"run {run.id}: {status.kind}, {status.state}; {status.phase}")
+    print(f"run {run.id}: {status.kind}, {status.state}" + (f"; {status.phase}" if status.phase != status.state else ""))
+    print(f"  in {run.folder}; " + ", ".join(f"{name} {value}" for name, value in run.inputs().items()))
+    for name, value in status.result.items():
+        print(f"  {name}: {value}")
     if status.total:
         left = f", {show_time(status.time_left_s)} left" if status.time_left_s is not None else ""
         print(f"  {status.done:,} of {status.total:,} {status.unit}{left}")

@@ -3,11 +3,13 @@
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from .errors import ConfigError, did_you_mean
+from .faults import explain
+from .paths import checked_name
 
 BUILTIN = "builtin"
 """The name of the teacher and of the stories that ship with this package."""
@@ -21,6 +23,7 @@ Select = Literal["topk", "topk+sample"]
 StudentInit = Literal["fresh", "prune_layers", "pretrained"]
 
 Positive = Annotated[int, Field(gt=0)]
+FolderName = Annotated[str, AfterValidator(lambda name: checked_name(name, "name"))]
 Share = Annotated[float, Field(ge=0)]
 
 
@@ -32,7 +35,7 @@ class Section(BaseModel):
         try:
             return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **values})
         except ValidationError as error:
-            raise ConfigError(_explain(type(self), error)) from None
+            raise ConfigError(explain(type(self), error)) from None
 
 
 class TeacherConfig(Section):
@@ -70,7 +73,7 @@ class TextConfig(Section):
 
 
 class CaptureConfig(Section):
-    name: str | None = None
+    name: FolderName | None = None
     """Name of the cache folder; none: made from teacher, text and their fingerprint."""
     top_k: Annotated[int, Field(ge=1)] = 100
     """Entries kept per position; the mass of the rest is kept too, as one number at each stored temperature."""
@@ -171,7 +174,7 @@ class LossConfig(Section):
 
 
 class TrainConfig(Section):
-    name: str | None = None
+    name: FolderName | None = None
     """Name of the run; none: made from date and time."""
     max_steps: Positive = 600
     """Optimizer steps."""
@@ -229,7 +232,7 @@ def from_dict(values: dict[str, Any]) -> DistillConfig:
     try:
         return DistillConfig(**values)
     except ValidationError as error:
-        raise ConfigError(_explain(DistillConfig, error)) from None
+        raise ConfigError(explain(DistillConfig, error)) from None
 
 
 def read_config(path: str | Path) -> DistillConfig:
@@ -271,30 +274,3 @@ def hard_label_twin(config: DistillConfig) -> DistillConfig:
     """The equal-budget comparison: same student, steps and data, learning from the text's own next tokens only."""
     name = f"{config.train.name}-hard-labels" if config.train.name else None
     return config.changed(loss=config.loss.changed(kl_weight=0.0, ce_weight=1.0), train=config.train.changed(name=name))
-
-
-def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
-    for name in path:
-        field = model.model_fields.get(str(name))
-        kinds = [field.annotation, *get_args(field.annotation)] if field else []
-        inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-        if inner is None:
-            return model
-        model = inner
-    return model
-
-
-def _explain(model: type[BaseModel], error: ValidationError) -> str:
-    """Every fault in one line each: which key, what is wrong, with which value, what to do."""
-    lines = []
-    for fault in error.errors():
-        path = fault["loc"]
-        dotted = ".".join(str(part) for part in path) or model.__name__
-        if fault["type"] == "extra_forbidden":
-            known = _section_at(model, path[:-1]).model_fields
-            lines.append(f"no option '{dotted}'.{did_you_mean(str(path[-1]), known)}")
-        elif fault["type"] == "value_error":
-            lines.append(f"{fault['msg'].removeprefix('Value error, ')}.")
-        else:
-            lines.append(f"{dotted}: {fault['msg'].lower()}, got {fault['input']!r}.")
-    return "\n".join(lines)

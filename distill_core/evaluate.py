@@ -9,12 +9,15 @@ from .cache import Cache, open_cache
 from .device import pick_device
 from .errors import RunError
 from .heads import probe_head
-from .judgement import Row, Scores, bits_per_byte, quality, table, verdict
+from .judgement import Row, Scores, bits_per_byte, quality, verdict
 from .paths import publish
 from .progress import Progress
 from .runs import Run, open_run
 from .scoring import score
 from .trainer import load_student
+
+NOT_BUDGET = ("name", "save_steps", "save_total_limit", "activation_checkpointing")
+"""Training settings that do not change what is learned."""
 
 
 def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
@@ -26,9 +29,10 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
     judged = open_run(inputs["run"])
     baseline = open_run(inputs["baseline"]) if "baseline" in inputs else None
     runs = [judged] + ([baseline] if baseline else [])
-    progress.phase("waiting for the training to end")
     for trained in runs:
-        jobs.wait(trained)
+        if trained.status().is_active:
+            progress.phase(f"waiting for {trained.id} to end")
+            jobs.wait(trained)
         require_model(trained)
     if baseline:
         require_same_budget(judged, baseline)
@@ -54,7 +58,6 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
     publish(judged.evaluation_path, json.dumps(result, indent=2) + "\n")
     run.update(result={"verdict": result["verdict"], "run": judged.id})
-    progress.say(table(rows))
     progress.say(result["verdict"])
     return result
 
@@ -72,12 +75,21 @@ def require_model(trained: Run) -> None:
 def require_same_budget(judged: Run, baseline: Run) -> None:
     """Same cache, same student, same steps: otherwise the comparison would say nothing about the loss."""
     mine, other = judged.config(), baseline.config()
+    if other.loss.kl_weight != 0:
+        raise RunError(
+            f"run {baseline.id} learned from the teacher too (loss.kl_weight {other.loss.kl_weight:g}), so it is no hard-label twin of "
+            f"{judged.id}. Train one: the same train command with --twin."
+        )
     differences = [
         f"{name}: {a} and {b}"
         for name, a, b in (
             ("cache", judged.inputs()["cache"], baseline.inputs()["cache"]),
             *((f"student.{k}", getattr(mine.student, k), getattr(other.student, k)) for k in type(mine.student).model_fields),
-            *((f"train.{k}", getattr(mine.train, k), getattr(other.train, k)) for k in type(mine.train).model_fields if k != "name"),
+            *(
+                (f"train.{k}", getattr(mine.train, k), getattr(other.train, k))
+                for k in type(mine.train).model_fields
+                if k not in NOT_BUDGET
+            ),
         )
         if a != b
     ]

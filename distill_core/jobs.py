@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
@@ -98,10 +98,10 @@ def has_gpu() -> bool:
 
 
 @contextmanager
-def device_held(run: Run) -> Iterator[bool]:
+def device_held(run: Run, say: Callable[[str], None]) -> Iterator[bool]:
     """Wait until the run's device is free and it is this run's turn; yields False if it was stopped while waiting.
 
-    First created, first served. The operating system frees the lock however its holder dies.
+    First created, first served. The operating system frees the lock however its holder dies. `say` hears what is waited for.
     """
     device = run.stored_status().device
     locks_dir().mkdir(parents=True, exist_ok=True)
@@ -117,9 +117,10 @@ def device_held(run: Run) -> Iterator[bool]:
                 break
             except Timeout:
                 pass
-        words = f"waiting for {device}: {len(ahead)} ahead" if ahead else f"waiting for {device}"
+        words = f"waiting for {device}: {len(ahead)} ahead, {ahead[-1].id} next" if ahead else f"waiting for {device}"
         if run.stored_status().phase != words:
             run.update(phase=words)
+            say(words)
         time.sleep(POLL_S)
     try:
         yield True

@@ -82,11 +82,20 @@ def verdict(student: Scores, baseline: Scores | None) -> str:
         )
     kl = bootstrap_interval(baseline.kl_W - student.kl_W, student.tokens_W)
     bits = bootstrap_interval((baseline.nll_W - student.nll_W) / math.log(2), student.bytes_W)
-    better = [low > 0 for _, low, _ in (kl, bits)]
-    worse = [high < 0 for _, _, high in (kl, bits)]
-    word = "BEATS" if all(better) else "is WORSE than" if all(worse) else "shows NO CLEAR DIFFERENCE to"
+    is_closer, predicts_better = kl[1] > 0, bits[1] > 0
+    is_further, predicts_worse = kl[2] < 0, bits[2] < 0
+    if is_closer and predicts_better:
+        words = "BEATS"
+    elif is_further and predicts_worse:
+        words = "is WORSE than"
+    elif is_closer and predicts_worse:
+        words = "is CLOSER TO THE TEACHER, but predicts this text WORSE than"
+    elif is_further and predicts_better:
+        words = "predicts this text BETTER, but is FURTHER FROM THE TEACHER than"
+    else:
+        words = "shows NO CLEAR DIFFERENCE to"
     return (
-        f"The distilled student {word} its equal-budget hard-label twin on held-out text. "
+        f"The distilled student {words} its equal-budget hard-label twin on held-out text. "
         f"KL to the teacher: {student.kl_to_teacher:.3f} against {baseline.kl_to_teacher:.3f} nats per token "
         f"(gain {kl[0]:.3f}, 95 % interval {kl[1]:.3f} to {kl[2]:.3f}). "
         f"Bits per byte: {student.bits_per_byte:.3f} against {baseline.bits_per_byte:.3f} "

@@ -186,11 +186,11 @@ class Report:
 
     def lines(self) -> list[str]:
         """The plan in sentences: one per mode, then what would help."""
-        has = f"of the {show_gib(self.limit_bytes)} of {self.limit_name}"
+        has = f"the {show_gib(self.limit_bytes)} of {self.limit_name}"
         words = []
         for mode, peak in self.peaks.items():
-            verdict = "fits" if peak <= self.limit_bytes else "does not fit"
-            words.append(f"{mode}: about {show_gib(peak)} {has}, {verdict}")
+            verdict = "fits into" if peak <= self.limit_bytes else "does not fit into"
+            words.append(f"{mode}: about {show_gib(peak)}, {verdict} {has}")
         return [*words, *self.advice]
 
     def to_text(self) -> str:
@@ -199,7 +199,8 @@ class Report:
         lines = [f"{'':<18}" + "".join(f"{mode:>16}" for mode in MODES)]
         lines += [f"{row[0]:<18}" + "".join(f"{show_gib(size):>16}" for size in row[1:]) for row in table.iter_rows()]
         names = f"teacher {self.teacher.source}, student {self.student.source}"
-        return "\n".join([names, *lines, "", *self.lines()])
+        note = "(what is alive at the peak: where the loss is the peak, its own gradients are not there yet)"
+        return "\n".join([names, *lines, note, "", *self.lines()])
 
     def to_dict(self) -> dict[str, Any]:
         return {

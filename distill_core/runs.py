@@ -108,9 +108,12 @@ class Run:
         again = self.stored_status()  # it may have ended between the read and the look at the process
         if not again.is_active:
             return again
-        last = "\n".join(self.log_tail(8)) or "(the log is empty)"
+        last = "".join(f"\n{line}" for line in self.log_tail(8))
         word = f"process {again.pid}" if again.pid else "the process that was to work on it"
-        reason = f"{word} is gone without a last word: killed, out of memory, or the machine went down. Last lines:\n{last}"
+        reason = (
+            f"{word} is gone without a last word: killed, out of memory, or the machine went down. "
+            f"Go on with it: python -m distill_core runs resume {self.id}" + (f"\nLast lines:{last}" if last else "")
+        )
         return again.model_copy(update={"state": "failed", "error": reason, "time_left_s": None})
 
     def _is_worked_on(self, status: Status) -> bool:
@@ -184,7 +187,8 @@ def create_run(
         folder.mkdir()
     except FileExistsError:
         raise RunError(
-            f"run {made}: the name is taken. Choose another train.name, or delete it: python -m distill_core runs delete {made}"
+            f"run {made}: the name is taken, by a run with other settings or one that is active. Choose another train.name, "
+            f"look at it (python -m distill_core runs show {made}) or go on with it (python -m distill_core runs resume {made})."
         ) from None
     run = Run(folder)
     publish(folder / "config.json", config.to_json())

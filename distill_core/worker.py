@@ -21,7 +21,7 @@ def execute(run: Run, *, screen: TextIO | None = None) -> Status:
     """
     run.claim()
     progress = Progress(run, screen=screen)
-    with _signals_ask_to_stop(run, progress), device_held(run) as is_our_turn:
+    with _signals_ask_to_stop(run, progress), device_held(run, progress.say) as is_our_turn:
         if not is_our_turn:
             return run.update(state="stopped", ended_s=time.time(), phase="stopped before it began")
         run.update(state="running", started_s=time.time())

@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from distill_core.cli import build_parser, run_command_line
-from distill_core.config import DistillConfig
+from distill_core.config import DistillConfig, with_overrides
+from distill_core.paths import runs_dir
+from distill_core.runs import create_run, list_runs, open_run
 
 COMMANDS = ("demo", "data", "capture", "cache", "train", "evaluate", "plan", "bench", "runs", "export")
 
@@ -62,7 +65,8 @@ def test_every_setting_is_an_option_of_the_demo(capsys):
         (["runs", "show", "none"], "no run 'none'"),
         (["export", "none", "--to", "x"], "no run 'none'"),
         (["capture", "--config", "none.json"], "none.json: no such file"),
-        (["tain"], "invalid choice"),
+        (["tain"], "Did you mean 'train'?"),
+        (["capture", "--capture.name", "../evil"], "name '../evil' cannot be a folder name"),
     ],
 )
 def test_errors_are_one_message_and_exit_code_2(arguments, words, capsys):
@@ -94,6 +98,8 @@ def test_lists_and_null(capsys):
         == 0
     )
     printed = json.loads(capsys.readouterr().out)
+    assert run_command_line(["demo", "--print-config", "--student.init", "prune_layers", "--student.keep_layers", "0,3"]) == 0
+    assert json.loads(capsys.readouterr().out)["student"] == printed["student"]
     assert printed["student"]["keep_layers"] == [0, 3]
     assert printed["teacher"]["revision"] is None
 
@@ -126,8 +132,35 @@ def test_cache_commands(small_cache, capsys):
     assert "top 20 of 2,048" in capsys.readouterr().out
     assert run_command_line(["cache", "verify", "small"]) == 0
     assert "every byte as written" in capsys.readouterr().out
-    assert run_command_line(["cache", "delete", "small"]) == 0
+    create_run("train", DistillConfig(), inputs={"cache": "small"}, name="learned")
+    assert run_command_line(["cache", "delete", "small"]) == 2
+    assert "1 runs learned from it (learned)" in capsys.readouterr().err
+    assert run_command_line(["cache", "delete", "small", "--yes"]) == 0
     assert not small_cache.folder.exists()
+
+
+def test_the_same_train_command_goes_on_after_a_kill_and_makes_the_missing_twin(small_cache, small_config, tmp_path, capsys):
+    """Killed in the student's training, before its twin began: the command as typed finishes both, and what it prints can be typed."""
+    config = with_overrides(small_config, {"train.max_steps": 40, "train.save_steps": 5, "train.name": "s1"})
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json())
+    command = ["train", "--cache", "small", "--twin", "--config", str(path)]
+    child = subprocess.Popen([sys.executable, "-m", "distill_core", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    folder = runs_dir() / "s1" / "checkpoints"
+    while not list(folder.glob("*/trainer_state.json")) and child.poll() is None:
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+    assert open_run("s1").status().state == "failed"
+    assert "runs resume s1" in open_run("s1").status().error
+    assert run_command_line(command) == 0
+    assert {run.id: run.status().state for run in list_runs("train")} == {"s1": "done", "s1-hard-labels": "done"}
+    line = next(line for line in capsys.readouterr().out.splitlines() if "evaluate" in line)
+    assert run_command_line(line.split("python -m distill_core ")[1].split()) == 0
+    assert run_command_line(command) == 0, "finished runs are taken as they are"
+    assert "done with these very settings" in capsys.readouterr().out
+    assert run_command_line([*command, "--train.max_steps", "41"]) == 2
+    assert "the name is taken, by a run with other settings" in capsys.readouterr().err
 
 
 def test_data_info(capsys):

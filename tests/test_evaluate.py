@@ -64,7 +64,8 @@ def test_interval_holds_the_mean_and_widens_with_noise():
         (scores(1.0, 0.3), scores(1.3, 0.6), "BEATS"),
         (scores(1.3, 0.6), scores(1.0, 0.3), "is WORSE than"),
         (scores(1.0, 0.3), scores(1.0, 0.3, seed=1), "NO CLEAR DIFFERENCE"),
-        (scores(1.3, 0.3), scores(1.0, 0.6), "NO CLEAR DIFFERENCE"),
+        (scores(1.3, 0.3), scores(1.0, 0.6), "is CLOSER TO THE TEACHER, but predicts this text WORSE than"),
+        (scores(1.0, 0.6), scores(1.3, 0.3), "predicts this text BETTER, but is FURTHER FROM THE TEACHER than"),
     ],
 )
 def test_verdict_needs_both_measures(student, baseline, word):
@@ -116,6 +117,12 @@ def test_unequal_budgets_are_refused(small_cache, small_config):
     run = create_run("evaluate", small_config, inputs={"run": "short", "baseline": "long"})
     with pytest.raises(RunError, match="train.max_steps: 2 and 3"):
         carry_out(run)
+
+
+def test_a_student_is_no_twin_of_itself(small_cache, small_config):
+    train_here(with_overrides(small_config, {"train.max_steps": 2}), name="short")
+    with pytest.raises(RunError, match="is no hard-label twin of short"):
+        carry_out(create_run("evaluate", small_config, inputs={"run": "short", "baseline": "short"}))
 
 
 def test_a_failed_run_is_not_judged(small_cache, small_config):
