@@ -8,10 +8,9 @@
 
 import gc
 import hashlib
-import json
 import platform
-import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,22 @@ import transformers
 from numpy.typing import NDArray
 
 from . import catalog, corpus, generation, metrics, models
-from .cache import Cache, CacheWriter, Fingerprint, Manifest, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache, verify_records
+from .cache import Cache, CacheWriter, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache, verify_records
 from .cache.codecs import EMPTY_ID
 from .cache.estimate import bytes_per_position
 from .cache.manifest import Teacher
+from .cache.ranks import Rank, await_others, join, leading
 from .cache.reader import position_ids
+from .capture_plan import default_name, make_plan
 from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
-from .errors import CacheError, ConfigError
+from .errors import CacheError
 from .heads import Head, check_documents_kept_apart, probe_head, read_head
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
 from .sparse import SparseRows, read_batch, widened
-from .units import show_count, show_disk
+from .units import show_count
 
 
 def run_capture(config: DistillConfig, progress: Progress) -> Cache:
@@ -63,78 +64,72 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
         progress.say(f"cache {folder.name} is already complete and unchanged: the teacher is not needed")
         return finished
 
-    with CacheWriter(folder, plan) as writer:
-        publish(folder / "config.json", config.to_json())
-        tokenizer.save_pretrained(folder / "tokenizer")
-        missing = writer.missing()
-        num_rows = sum(shard.num_windows for shard in missing) * (plan.window_tokens - 1)
-        writer.check_space(1.2 * num_rows * bytes_per_position(plan.codec, top_k=plan.top_k, vocab_size=plan.vocab_size))
-        progress.phase(f"loading the teacher {config.teacher.model} ({show_count(facts.num_parameters)} parameters)")
-        model = models.load_model(config.teacher.model, revision=config.teacher.revision, dtype=dtype, device=str(device)).eval()
-        head = widened(read_head(model, probe_head(model, plan.vocab_size)))
-        if config.text.packing:
-            check_documents_kept_apart(model, plan.vocab_size)
-        speed = _capture_shards(config, progress, writer, missing, windows, model, head)
-        teacher = _last_words(config, progress, model, tokenizer, text.heldout, facts, dtype)
-        teacher = teacher.model_copy(update={"read_tokens_per_s": speed})
-        del model, head
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        writer.finish(teacher=teacher, config=config.model_dump(mode="json"), text=_text_record(text), versions=_versions())
+    work = _Work(config, progress, plan, folder, tokenizer, text, facts, dtype)
+    rank = Rank.from_environment()
+    if rank.number:
+        _join(work, rank)
+    else:
+        _lead(work, rank)
     return open_cache(folder)
 
 
-def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *, weights: dict[str, Any], dtype: str) -> Plan:
-    """The frozen plan: which windows go into which shard, and all that decides what the teacher says."""
-    vocabulary = models.vocabulary(tokenizer)
-    vocab_size = max(vocabulary.values()) + 1
-    num_exact = config.capture.num_ranked if config.capture.select != "topk" else None
-    if num_exact is not None and config.capture.top_k >= vocab_size:
-        raise ConfigError(f"capture.top_k {config.capture.top_k} holds the whole vocabulary of {vocab_size:,}: use capture.select 'topk'.")
-    template = getattr(tokenizer, "chat_template", None)
-    fields = {
-        "teacher.model": config.teacher.model,
-        "teacher.dtype": dtype,
-        "teacher.commit": str(weights["commit"]),
-        **{f"teacher.{name}.sha256": sha256 for name, sha256 in weights["files"].items()},
-        "tokenizer.vocabulary_sha256": _sha256(json.dumps(sorted(vocabulary.items(), key=lambda item: item[1]))),
-        "tokenizer.chat_template_sha256": _sha256(json.dumps(template, sort_keys=True)),
-        "text.source": config.text.source,
-        "text.window_tokens": str(config.text.window_tokens),
-        "text.packing": str(config.text.packing),
-        "text.windows_sha256": _windows_sha256(windows),
-        "capture.top_k": str(min(config.capture.top_k, vocab_size)),
-        "capture.select": config.capture.select,
-        "capture.num_exact": str(num_exact),
-        "capture.codec": config.capture.codec,
-        "capture.batch_windows": str(config.capture.batch_windows),
-        "capture.windows_per_shard": str(config.capture.windows_per_shard),
-    }
-    shards = []
-    for split, part in windows.items():
-        size = config.capture.windows_per_shard
-        for number, first in enumerate(range(0, len(part), size)):
-            shards.append(
-                ShardPlan(name=f"{split}-{number:05d}", split=split, first_window=first, num_windows=min(size, len(part) - first))
-            )
-    return Plan(
-        fingerprint=Fingerprint(fields=fields),
-        top_k=min(config.capture.top_k, vocab_size),
-        num_exact=num_exact,
-        vocab_size=vocab_size,
-        window_tokens=config.text.window_tokens,
-        packing=config.text.packing,
-        codec=config.capture.codec,
-        shards=tuple(shards),
-    )
+@dataclass(frozen=True)
+class _Work:
+    """What a capture is made from, before the teacher is in memory."""
+
+    config: DistillConfig
+    progress: Progress
+    plan: Plan
+    folder: Path
+    tokenizer: Any
+    text: Any
+    facts: catalog.ModelFacts
+    dtype: str
+
+    @property
+    def windows(self) -> dict[str, Any]:
+        return {"train": self.text.train, "heldout": self.text.heldout}
 
 
-def default_name(config: DistillConfig, plan: Plan) -> str:
-    """Readable, and different whenever the contents would be."""
-    parts = [Path(source).name.removesuffix(".gguf") for source in (config.teacher.model, config.text.source)]
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(dict.fromkeys(parts))).strip("-").lower()[:60]
-    return f"{slug}-{plan.fingerprint.sha256()[:8]}"
+def _lead(work: _Work, rank: Rank) -> None:
+    """The capture of a process alone, or of the first of several: it holds the lock, and publishes the manifest when all is there."""
+    config, plan = work.config, work.plan
+    with CacheWriter(work.folder, plan) as writer, leading(writer, rank) as missing:
+        publish(work.folder / "config.json", config.to_json())
+        work.tokenizer.save_pretrained(work.folder / "tokenizer")
+        num_rows = sum(shard.num_windows for shard in missing) * (plan.window_tokens - 1)
+        writer.check_space(1.2 * num_rows * bytes_per_position(plan.codec, top_k=plan.top_k, vocab_size=plan.vocab_size))
+        model, head = _load_teacher(work)
+        speed = _capture_shards(work, writer, rank.share(missing), model, head)
+        teacher = _last_words(work, model).model_copy(update={"read_tokens_per_s": speed})
+        is_on_gpu = head.weight_VD.is_cuda
+        del model, head
+        gc.collect()
+        if is_on_gpu:
+            torch.cuda.empty_cache()
+        await_others(writer, rank, missing, work.progress)
+        writer.finish(teacher=teacher, config=config.model_dump(mode="json"), text=_text_record(work.text), versions=_versions())
+
+
+def _join(work: _Work, rank: Rank) -> None:
+    """The capture of every other process: its share of the shards, and waiting for the first."""
+    writer = join(work.folder, work.plan, rank, work.progress, is_finished=lambda: _finished(work.folder, work.plan) is not None)
+    if writer is None:
+        return
+    if writer.share:
+        _capture_shards(work, writer, writer.share, *_load_teacher(work))
+    writer.await_manifest(work.progress)
+
+
+def _load_teacher(work: _Work) -> tuple[Any, Head]:
+    """The teacher in memory and its head, checked to be what the capture takes them for."""
+    teacher, device = work.config.teacher, str(pick_device(work.config.device))
+    work.progress.phase(f"loading the teacher {teacher.model} ({show_count(work.facts.num_parameters)} parameters)")
+    model = models.load_model(teacher.model, revision=teacher.revision, dtype=work.dtype, device=device).eval()
+    head = widened(read_head(model, probe_head(model, work.plan.vocab_size)))
+    if work.config.text.packing:
+        check_documents_kept_apart(model, work.plan.vocab_size)
+    return model, head
 
 
 def _finished(folder: Path, plan: Plan) -> Cache | None:
@@ -150,30 +145,23 @@ def _finished(folder: Path, plan: Plan) -> Cache | None:
     return cache if cache.plan == plan else None  # the writer names the fields that differ
 
 
-def _capture_shards(
-    config: DistillConfig,
-    progress: Progress,
-    writer: CacheWriter,
-    missing: list[ShardPlan],
-    windows: dict[str, Any],
-    model: Any,
-    head: Head,
-) -> float | None:
-    """Write every missing shard; returns tokens a second, writing included, or none when none was missing."""
-    plan, meter = writer.plan, MemoryMeter(head.weight_VD.device)
+def _capture_shards(work: _Work, writer: CacheWriter, todo: list[ShardPlan], model: Any, head: Head) -> float | None:
+    """Write these shards; returns tokens a second, writing included, or none when there were none."""
+    plan, capture, progress, windows = work.plan, work.config.capture, work.progress, work.windows
+    meter = MemoryMeter(head.weight_VD.device)
     total = sum(shard.num_windows for shard in plan.shards)
-    done = total - sum(shard.num_windows for shard in missing)
-    progress.phase(f"the teacher reads {total:,} windows" + (f"; {done:,} were read before" if done else ""))
+    done = total - sum(shard.num_windows for shard in todo)
+    progress.phase(f"the teacher reads {total:,} windows" + (f"; {done:,} of them before now, or elsewhere" if done else ""))
     started = time.monotonic()
     tokens = 0
     progress.at(done, total, "windows")
-    for shard in missing:
+    for shard in todo:
         part = windows[shard.split]
         batches, order = [], longest_first(part.doc_lens, shard)
-        for first in range(0, len(order), config.capture.batch_windows):
+        for first in range(0, len(order), capture.batch_windows):
             progress.stop_if_asked()
-            picked = order[first : first + config.capture.batch_windows]
-            batches.append(_read_batch(model, head, part, picked, plan, config.capture.head_chunk_tokens))
+            picked = order[first : first + capture.batch_windows]
+            batches.append(_read_batch(model, head, part, picked, plan, capture.head_chunk_tokens))
             done += len(picked)
             tokens += len(picked) * plan.window_tokens
             left = progress.at(done, total, "windows")
@@ -239,11 +227,10 @@ def _columns(windows: Any, shard: ShardPlan, order: NDArray[np.int64], batches: 
     )
 
 
-def _last_words(
-    config: DistillConfig, progress: Progress, model: Any, tokenizer: Any, heldout: Any, facts: catalog.ModelFacts, dtype: str
-) -> Teacher:
+def _last_words(work: _Work, model: Any) -> Teacher:
     """What can only be asked while the teacher is in memory: continuations to read, and how fast it writes them."""
-    progress.phase("the teacher writes samples")
+    config, tokenizer, heldout, facts = work.config, work.tokenizer, work.text.heldout, work.facts
+    work.progress.phase("the teacher writes samples")
     lengths = [lens[0] for lens in heldout.doc_lens]
     prompts = generation.beginnings(heldout.input_ids_NL.tolist(), lengths, num_prompts=config.capture.num_samples)
     samples, speed = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
@@ -252,7 +239,7 @@ def _last_words(
         architecture=facts.architecture,
         num_parameters=facts.num_parameters,
         disk_bytes=facts.disk_bytes or 0,
-        dtype=dtype,
+        dtype=work.dtype,
         num_layers=facts.num_layers,
         hidden_size=facts.hidden_size,
         license=facts.license,
@@ -269,32 +256,4 @@ def _text_record(text: Any) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "polars": pl.__version__,
-    }
-
-
-def _windows_sha256(windows: dict[str, Any]) -> str:
-    digest = hashlib.sha256()
-    for split, part in windows.items():
-        digest.update(split.encode())
-        for array in (part.input_ids_NL, part.targets_NP):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(json.dumps([[int(length) for length in lens] for lens in part.doc_lens]).encode())
-    return digest.hexdigest()
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def describe(manifest: Manifest) -> str:
-    """One line about a finished cache."""
-    return (
-        f"{manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out, "
-        f"{manifest.num_positions('train') + manifest.num_positions('heldout'):,} positions, {show_disk(manifest.num_bytes)}, "
-        f"kept mass {manifest.mean('kept_mass', 'train'):.3f} at T = 1"
-    )
+    return {"python": platform.python_version()} | {module.__name__: module.__version__ for module in (torch, transformers, pl)}

@@ -11,6 +11,7 @@ from typing import Any
 from . import cache_commands, jobs
 from . import runs as run_folders
 from .cache import list_caches, open_cache
+from .cache.ranks import Rank
 from .config import DistillConfig, hard_label_twin, read_config, with_overrides
 from .errors import ConfigError, RunError
 from .judgement import table
@@ -123,12 +124,18 @@ def capture(options: Options) -> None:
         base = read_config(folder / "config.json")
         base = base.changed(capture=base.capture.changed(name=options.resume))
     config = settings(options, base=base)
+    rank = Rank.from_environment()
+    config = config.changed(device=rank.device(config.device, has_gpu=jobs.has_gpu()))
     if options.background:
+        if rank.count > 1:
+            raise ConfigError("capture --background is for one process; a launcher's processes stay in front.")
         run = jobs.submit_capture(config)
         print(f"run {run.id} is queued. Follow it: python -m distill_core runs show {run.id}")
         return
-    run = run_folders.create_run("capture", config, label=f"capture {config.teacher.model}", device=jobs.device_key(config.device))
-    name = _carry_out(run)["cache"]
+    label, queue = f"capture {config.teacher.model}{rank.words}", rank.queue(jobs.device_key(config.device))
+    name = _carry_out(run_folders.create_run("capture", config, label=label, device=queue))["cache"]
+    if rank.number:
+        return
     cache_commands.print_cache(name)
     print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
 

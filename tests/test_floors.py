@@ -15,7 +15,7 @@ FLOORS = {
         "cache", "catalog", "charts", "corpus", "jobs", "judgement", "limits", "memory", "metrics",
         "panel", "progress", "runs", "walk",
     },
-    2: {"batches", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
+    2: {"batches", "capture_plan", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer"},
     4: {"__main__", "cache_commands", "cli", "commands", "worker"},
 }  # fmt: skip

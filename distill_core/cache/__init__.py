@@ -6,6 +6,7 @@ caches/<name>/
   manifest.d/*.json    one entry per finished shard: sha256, bytes, counts
   tokenizer/           the teacher's tokenizer, so that neither training nor reading needs the teacher
   manifest.json        published last: a cache with a manifest is complete
+  ranks/*.json         while several processes capture: who they are, and what was missing when they began
   quarantine/          shard files that no entry vouches for; never overwritten, never read
 """
 

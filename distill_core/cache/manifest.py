@@ -119,7 +119,7 @@ class Teacher(Record):
     license: str | None = None
     generated_tokens_per_s: float | None = None
     read_tokens_per_s: float | None = None
-    """Speed of the capture, writing included; none where a resumed capture had nothing left to read."""
+    """Speed of the capture, writing included, of rank 0 where several shared it; none where a resumed capture had nothing left to read."""
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompts: tuple[str, ...] = ()
     samples: tuple[str, ...] = ()

@@ -93,6 +93,8 @@ class CacheWriter:
     def _is_verified(self, shard: ShardPlan) -> bool:
         path, entry_path = self.shard_path(shard.name), self._entry_path(shard.name)
         if not path.exists():
+            if entry_path.exists():
+                self._quarantine(entry_path)
             return False
         entry = self._entry(shard.name)
         is_ours = entry is not None and entry.plan_sha256 == self._plan_sha256
@@ -102,6 +104,10 @@ class CacheWriter:
             self._quarantine(entry_path)
         self._quarantine(path)
         return False
+
+    def has_entry(self, shard: ShardPlan) -> bool:
+        """Whether the shard has been written since `missing` named it."""
+        return self._entry_path(shard.name).exists()
 
     def _entry(self, name: str) -> ShardEntry | None:
         """The entry of a shard; none where there is none, or it is damaged."""

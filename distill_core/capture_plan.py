@@ -1,0 +1,80 @@
+"""What a capture will write, before it writes: the fingerprint of all that decides what the teacher says, and the windows of each shard."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import models
+from .cache import Fingerprint, Plan, ShardPlan
+from .config import DistillConfig
+from .errors import ConfigError
+
+
+def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *, weights: dict[str, Any], dtype: str) -> Plan:
+    """The frozen plan: which windows go into which shard, and all that decides what the teacher says."""
+    vocabulary = models.vocabulary(tokenizer)
+    vocab_size = max(vocabulary.values()) + 1
+    num_exact = config.capture.num_ranked if config.capture.select != "topk" else None
+    if num_exact is not None and config.capture.top_k >= vocab_size:
+        raise ConfigError(f"capture.top_k {config.capture.top_k} holds the whole vocabulary of {vocab_size:,}: use capture.select 'topk'.")
+    template = getattr(tokenizer, "chat_template", None)
+    fields = {
+        "teacher.model": config.teacher.model,
+        "teacher.dtype": dtype,
+        "teacher.commit": str(weights["commit"]),
+        **{f"teacher.{name}.sha256": sha256 for name, sha256 in weights["files"].items()},
+        "tokenizer.vocabulary_sha256": _sha256(json.dumps(sorted(vocabulary.items(), key=lambda item: item[1]))),
+        "tokenizer.chat_template_sha256": _sha256(json.dumps(template, sort_keys=True)),
+        "text.source": config.text.source,
+        "text.window_tokens": str(config.text.window_tokens),
+        "text.packing": str(config.text.packing),
+        "text.windows_sha256": _windows_sha256(windows),
+        "capture.top_k": str(min(config.capture.top_k, vocab_size)),
+        "capture.select": config.capture.select,
+        "capture.num_exact": str(num_exact),
+        "capture.codec": config.capture.codec,
+        "capture.batch_windows": str(config.capture.batch_windows),
+        "capture.windows_per_shard": str(config.capture.windows_per_shard),
+    }
+    shards = []
+    for split, part in windows.items():
+        size = config.capture.windows_per_shard
+        for number, first in enumerate(range(0, len(part), size)):
+            shards.append(
+                ShardPlan(name=f"{split}-{number:05d}", split=split, first_window=first, num_windows=min(size, len(part) - first))
+            )
+    return Plan(
+        fingerprint=Fingerprint(fields=fields),
+        top_k=min(config.capture.top_k, vocab_size),
+        num_exact=num_exact,
+        vocab_size=vocab_size,
+        window_tokens=config.text.window_tokens,
+        packing=config.text.packing,
+        codec=config.capture.codec,
+        shards=tuple(shards),
+    )
+
+
+def default_name(config: DistillConfig, plan: Plan) -> str:
+    """Readable, and different whenever the contents would be."""
+    parts = [Path(source).name.removesuffix(".gguf") for source in (config.teacher.model, config.text.source)]
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(dict.fromkeys(parts))).strip("-").lower()[:60]
+    return f"{slug}-{plan.fingerprint.sha256()[:8]}"
+
+
+def _windows_sha256(windows: dict[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for split, part in windows.items():
+        digest.update(split.encode())
+        for array in (part.input_ids_NL, part.targets_NP):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(json.dumps([[int(length) for length in lens] for lens in part.doc_lens]).encode())
+    return digest.hexdigest()
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
