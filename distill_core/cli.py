@@ -148,9 +148,11 @@ def _choices(field: Any) -> str:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Parse and carry out; returns the exit code: 0 done, 2 an error that was explained, 130 interrupted."""
-    # torch's threads must sleep, not spin, while they wait for one another: on two cores that others use too (load 3 to 6) the
-    # built-in student made 1,000 to 2,400 tokens/s with spinning threads, 7,400 to 8,700 with sleeping ones (60 steps each, twice)
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # torch's threads must not spin for long while they wait for one another. Tokens/s of the built-in student on two cores, 60 steps:
+    # quiet 30-33 k spinning for ever (the default), 17-23 k never, 28-30 k for 10,000 rounds; among three busy processes 5.2 k for
+    # 10,000 rounds, 4.8 k never; on a machine full of tests 1.0-2.4 k for ever, 7.4-8.7 k never
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(format="%(message)s", level=logging.WARNING)

@@ -112,12 +112,12 @@ def test_parsing_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise():
-    code = "import os; from distill_core import cli; cli.run_command_line(['cache', 'list']); print(os.environ['OMP_WAIT_POLICY'])"
-    plain = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    for given, expected in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain | given)
-        assert done.stdout.strip() == expected
+@pytest.mark.parametrize(("given", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, "None")])
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(given, spins):
+    code = "import os; from distill_core import cli; cli.run_command_line(['cache', 'list']); print(os.environ.get('GOMP_SPINCOUNT'))"
+    plain = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain | given)
+    assert done.stdout.strip() == spins
 
 
 def test_a_closed_pipe_is_no_error(small_cache):

@@ -155,7 +155,7 @@ def test_report_of_the_built_in_run():
     report = memory.report(from_dict({"device": "cpu"}))
     assert report.fits
     assert report.student.hidden_size == 96
-    assert report.predicted_gib == pytest.approx(0.65, rel=0.05)  # a run of it peaked at 0.649 GiB, 2 cores, torch 2.13, transformers 5.24
+    assert report.predicted_gib == pytest.approx(0.73, rel=0.05)  # runs of it peaked at 0.728 and 0.730 GiB: torch 2.13, transformers 5.24
     assert [line.split(":")[0] for line in report.lines()[:3]] == list(memory.MODES)
     assert "offline fused" in report.to_text()
     assert json.loads(json.dumps(report.to_dict()))["fits"] is True
