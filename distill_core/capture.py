@@ -45,6 +45,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     Raises TextError, ModelError, CacheError; Stopped after a stop was asked for, finished shards kept.
     """
     progress.phase("reading the text")
+    facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
     tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
     text = corpus.build_windows(config.text, tokenizer)
     for note in text.notes:
@@ -53,11 +54,12 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
 
     progress.phase("taking the teacher's fingerprint")
     device = pick_device(config.device)
-    facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
     dtype = dtype_in_memory(facts, config.teacher.dtype, str(device))
     plan = make_plan(
         config, windows, tokenizer, weights=models.weights_fingerprint(config.teacher.model, config.teacher.revision), dtype=dtype
     )
+    if plan.top_k < config.capture.top_k:
+        progress.say(f"capture.top_k {config.capture.top_k:,} is more than the vocabulary: all {plan.vocab_size:,} tokens are kept")
     folder = caches_dir() / checked_name(config.capture.name or default_name(config, plan), "cache")
     finished = _finished(folder, plan)
     if finished is not None:

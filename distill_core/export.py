@@ -31,6 +31,8 @@ def export_model(run: Run, folder: Path, *, dtype: Dtype = "float32") -> Path:
     )
     if folder.exists():
         folder.rmdir()
+    for file in partial.glob("*.safetensors"):
+        file.chmod(0o644)  # written readable for its owner only, unlike the files beside it
     partial.rename(folder)
     return folder
 
@@ -48,7 +50,7 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         if name.startswith("teacher.") and name not in ("teacher.model", "teacher.dtype") and value != "None"
     }
     front = ["---", "library_name: transformers", "tags: [distillation]"]
-    front += [f"license: {teacher.license}"] if teacher.license else []
+    front += [f"license: {teacher.license.lower()}"] if teacher.license else []
     base = teacher.model if "/" in teacher.model and not Path(teacher.model).exists() else None
     front += [f"base_model: {base}"] if base else []
     lines = [
@@ -78,6 +80,8 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         f"| temperature T | {loss.temperature:g} |",
         f"| loss | {loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}) + {loss.ce_weight:g} x cross-entropy |",
         f"| tokens seen | {seen:,} ({train.max_steps:,} steps) |",
+        f"| batch, learning rate, seed | {train.per_device_train_batch_size * train.gradient_accumulation_steps} windows, "
+        f"{train.learning_rate:g}, {train.seed} |",
         f"| student | {config.student.init} |",
         "",
         "## Measured quality",

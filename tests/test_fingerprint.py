@@ -82,7 +82,7 @@ def test_each_field_alone(tokenizer, line):
     [
         ({"text.window_tokens": 48}, {"text.window_tokens", "text.windows_sha256"}),
         ({"text.packing": False}, {"text.packing", "text.windows_sha256"}),
-        ({"text.num_windows": 5}, {"text.windows_sha256"}),
+        ({"text.num_windows": 5}, {"text.num_windows", "text.windows_sha256"}),
     ],
 )
 def test_how_the_text_is_cut(tokenizer, changes, names):
