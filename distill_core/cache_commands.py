@@ -18,8 +18,7 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
     if options.what == "list":
         for found in list_caches():
             manifest = found.manifest
-            positions = manifest.num_positions("train") + manifest.num_positions("heldout")
-            print(f"{found.name}  {positions:,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
+            print(f"{found.name}  {manifest.all_positions:,} positions  {show_disk(manifest.num_bytes)}  {manifest.teacher.model}")
         return
     if options.what == "estimate":
         print_estimate(config, num_students=options.students)
@@ -71,7 +70,7 @@ def print_estimate(config: DistillConfig, *, num_students: int) -> None:
 def print_cache(name: str) -> None:
     opened = open_cache(name)
     manifest, plan_ = opened.manifest, opened.plan
-    positions = manifest.num_positions("train") + manifest.num_positions("heldout")
+    positions = manifest.all_positions
     print(f"cache {opened.name} in {opened.folder}")
     print(
         f"  teacher     {manifest.teacher.model}: {manifest.teacher.architecture}, {show_count(manifest.teacher.num_parameters)} parameters"

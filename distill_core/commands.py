@@ -49,7 +49,7 @@ def demo(options: Options) -> None:
     print("3/4  train its twin on hard labels only, same budget", flush=True)
     twin = _train(hard_label_twin(config), cache)
     print("4/4  judge both on text they never saw", flush=True)
-    run = run_folders.create_run("evaluate", config, inputs={"run": student.id, "baseline": twin.id}, device=jobs.device_key(config.device))
+    run = jobs.new_evaluation(student.id, twin.id)
     _carry_out(run)
     _print_evaluation(run)
     print(f"\nAll of it took {show_time(time.monotonic() - started)}. Work is in {home()}.")
@@ -61,9 +61,7 @@ def _train(config: DistillConfig, cache: str) -> Run:
     """Train here. The same command again finds its run of that name: finished, it is taken as it is; interrupted, it goes on."""
     run = _same_run(config, cache)
     if run is None:
-        label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
-        device = jobs.device_key(config.device)
-        run = run_folders.create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device)
+        run = jobs.new_training(config, cache)
     elif run.status().state == "done":
         print(f"run {run.id} is there already, done with these very settings", flush=True)
         return run
@@ -183,10 +181,7 @@ def _resume(run_id: str, *, here: bool) -> None:
 
 
 def evaluate(options: Options) -> None:
-    judged = run_folders.open_run(options.run)
-    inputs = {"run": judged.id} | ({"baseline": run_folders.open_run(options.baseline).id} if options.baseline else {})
-    config = judged.config()
-    run = run_folders.create_run("evaluate", config, inputs=inputs, label=f"judge {judged.id}", device=jobs.device_key(config.device))
+    run = jobs.new_evaluation(options.run, options.baseline)
     _carry_out(run)
     _print_evaluation(run)
 

@@ -39,20 +39,30 @@ def submit_capture(config: DistillConfig) -> Run:
     return run
 
 
+def new_training(config: DistillConfig, cache: str) -> Run:
+    """The run of a training against a cache, by name; nobody works on it yet."""
+    label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
+    return create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device_key(config.device))
+
+
 def submit_training(config: DistillConfig, cache: str) -> Run:
     """Queue a training against a cache, by name; returns at once."""
-    label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
-    run = create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device_key(config.device))
+    run = new_training(config, cache)
     start(run)
     return run
 
 
-def submit_evaluation(run_id: str, baseline_id: str | None = None) -> Run:
-    """Queue the judging of a trained run, beside a baseline; returns at once. It waits for the two to end."""
+def new_evaluation(run_id: str, baseline_id: str | None = None) -> Run:
+    """The run that judges a trained run, beside a baseline; nobody works on it yet. Raises RunError for names that are no run."""
     judged = open_run(run_id)
     inputs = {"run": run_id} | ({"baseline": open_run(baseline_id).id} if baseline_id else {})
     config = judged.config()
-    run = create_run("evaluate", config, inputs=inputs, label=f"judge {run_id}", device=device_key(config.device))
+    return create_run("evaluate", config, inputs=inputs, label=f"judge {run_id}", device=device_key(config.device))
+
+
+def submit_evaluation(run_id: str, baseline_id: str | None = None) -> Run:
+    """Queue the judging of a trained run, beside a baseline; returns at once. It waits for the two to end."""
+    run = new_evaluation(run_id, baseline_id)
     start(run)
     return run
 

@@ -8,8 +8,9 @@ import torch
 
 from . import catalog
 from .catalog import hub
-from .catalog.weights import sha256, weight_names
+from .catalog.weights import weight_names
 from .errors import ModelError, VocabularyError
+from .paths import file_sha256
 
 NAMED_TOKENS = 3
 """How many differing tokens a refusal lists."""
@@ -165,14 +166,14 @@ def weights_fingerprint(source: str, revision: str | None = None) -> dict[str, A
     return {
         "kind": kind,
         "commit": folder.name if kind == "hub" else None,
-        "files": {path.name: _stored_sha256(path) if kind == "hub" else sha256(path) for path in paths},
+        "files": {path.name: _stored_sha256(path) if kind == "hub" else file_sha256(path) for path in paths},
         "total_bytes": sum(path.stat().st_size for path in paths),
     }
 
 
 def _stored_sha256(path: Path) -> str:
     blob = path.resolve().name
-    return blob if len(blob) == 64 and all(letter in "0123456789abcdef" for letter in blob) else sha256(path)
+    return blob if len(blob) == 64 and all(letter in "0123456789abcdef" for letter in blob) else file_sha256(path)
 
 
 def vocabulary(tokenizer: Any) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Where things are: what ships with the package, and the folder in which the user's work lives."""
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -75,3 +76,9 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def file_sha256(path: Path) -> str:
+    """Checksum of a file's bytes, as hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

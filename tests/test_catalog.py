@@ -16,8 +16,9 @@ import pytest
 from distill_core import catalog
 from distill_core.catalog import lookup
 from distill_core.catalog.model_facts import ModelFacts, dense_parameters, dtype_in_memory, shape_from_config
-from distill_core.catalog.weights import read_gguf, read_safetensors, sha256, weight_names
+from distill_core.catalog.weights import read_gguf, read_safetensors, weight_names
 from distill_core.errors import ModelError
+from distill_core.paths import file_sha256
 
 from .hub_stand_in import COMMIT, hub_with
 
@@ -293,7 +294,7 @@ def test_a_hub_that_answers_and_then_does_not(tmp_path):
     good, snapshot, only, gated, gated_snapshot, listed, pickled, nobody, near, tag = answers
     assert good == [2_164_416, "mit", False, COMMIT]
     assert only == good
-    assert sha256(Path(snapshot) / "model.safetensors") == sha256(catalog.builtin_folder() / "model.safetensors")
+    assert file_sha256(Path(snapshot) / "model.safetensors") == file_sha256(catalog.builtin_folder() / "model.safetensors")
     assert "gated" in gated
     assert "hf auth login" in gated_snapshot
     assert listed[:4] == [2_614_341_888, "gemma", True, COMMIT]

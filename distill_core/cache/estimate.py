@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..config import Codec, DistillConfig
 from ..units import show_disk, show_time
-from .reader import Cache, list_caches
+from .reader import list_caches
 
 OTHER_BYTES = 41
 """A position's tail (36), text, target and next token's log-probability, as measured after compression."""
@@ -82,9 +82,9 @@ def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1, g
     num_positions = num_windows * (text.window_tokens - 1)
     top_k, codec = min(config.capture.top_k, vocab_size), config.capture.codec
     same_teacher = [cache for cache in list_caches() if cache.manifest.teacher.model == config.teacher.model]
-    alike = [cache for cache in same_teacher if (cache.plan.top_k, cache.plan.codec) == (top_k, codec) and _positions(cache)]
+    alike = [cache for cache in same_teacher if (cache.plan.top_k, cache.plan.codec) == (top_k, codec) and cache.manifest.all_positions]
     if alike:
-        per_position = alike[-1].manifest.num_bytes / _positions(alike[-1])
+        per_position = alike[-1].manifest.num_bytes / alike[-1].manifest.all_positions
         bytes_from = f"{per_position:.0f} bytes a position, as in cache {alike[-1].name}"
     else:
         per_position = bytes_per_position(codec, top_k=top_k, vocab_size=vocab_size)
@@ -99,7 +99,3 @@ def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1, g
         speed_from=f"measured by cache {timed[-1].name}" if timed else "a guess from its parameters" if guess else None,
         readings=visits / text.num_windows * num_students,
     )
-
-
-def _positions(cache: Cache) -> int:
-    return cache.manifest.num_positions("train") + cache.manifest.num_positions("heldout")

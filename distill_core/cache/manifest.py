@@ -146,6 +146,11 @@ class Manifest(Record):
     def num_positions(self, split: str) -> int:
         return sum(entry.num_positions for entry in self.entries_of(split))
 
+    @property
+    def all_positions(self) -> int:
+        """Positions of both splits."""
+        return sum(entry.num_positions for entry in self.entries)
+
     def mean(self, quantity: str, split: str) -> float:
         """Mean per position of 'kept_mass' (T = 1), 'gold_logprob' (nats) or 'entropy' (nats)."""
         entries = self.entries_of(split)

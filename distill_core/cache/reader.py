@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CacheError, did_you_mean
-from ..paths import caches_dir, checked_name
+from ..paths import caches_dir, checked_name, file_sha256
 from . import codecs
 from .manifest import Manifest, Plan, ShardEntry, read_record
-from .shards import file_sha256, read_rows, rows_per_group
+from .shards import read_rows, rows_per_group
 from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
 
 COLUMNS = (

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..config import Codec
-from ..paths import sync_folder
+from ..paths import file_sha256, sync_folder
 from . import codecs
 
 GROUP_TOKENS = 2048
@@ -83,11 +83,6 @@ def write_durably(path: Path, content: bytes) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
-
-
-def file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_rows(path: Path, first: int, count: int, columns: list[str]) -> dict[str, NDArray]:

@@ -13,10 +13,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ..errors import CacheError
-from ..paths import caches_dir, checked_name, publish
+from ..paths import caches_dir, checked_name, file_sha256, publish
 from ..units import show_disk
 from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, read_record
-from .shards import ShardColumns, file_sha256, parquet, write_durably
+from .shards import ShardColumns, parquet, write_durably
 from .tail import AT_ONE, kept_mass
 
 

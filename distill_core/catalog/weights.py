@@ -1,6 +1,5 @@
 """What weight files say about themselves: names, shapes, types, metadata and checksums, without loading a weight."""
 
-import hashlib
 import json
 import struct
 from collections import Counter
@@ -116,9 +115,3 @@ def _read_gguf(path: Path, _changed_ns: int) -> TensorList:
     for tensor in reader.tensors:
         dtypes[tensor.tensor_type.name] += int(tensor.n_elements)
     return TensorList({tensor.name: int(tensor.n_elements) for tensor in reader.tensors}, dtypes, metadata)
-
-
-def sha256(path: Path) -> str:
-    """Checksum of a file's bytes, as hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
