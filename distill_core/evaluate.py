@@ -14,7 +14,7 @@ from .paths import publish
 from .progress import Progress
 from .runs import Run, open_run
 from .scoring import score
-from .trainer import load_student
+from .training.model_folder import load_student
 
 NOT_BUDGET = ("name", "save_steps", "save_total_limit", "activation_checkpointing")
 """Training settings that do not change what is learned."""

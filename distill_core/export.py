@@ -12,7 +12,7 @@ from .cache import Cache, open_cache
 from .config import Dtype
 from .errors import RunError
 from .runs import Run
-from .trainer import load_student
+from .training.model_folder import load_student
 from .units import show_count
 
 

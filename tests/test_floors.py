@@ -16,7 +16,7 @@ FLOORS = {
         "panel", "progress", "runs", "walk",
     },
     2: {"batches", "capture_plan", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
-    3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer"},
+    3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {"__main__", "cache_commands", "cli", "commands", "worker"},
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from steps import capture_here, carry_out, train_here
 
-from distill_core import catalog, jobs, metrics, models, trainer
+from distill_core import catalog, jobs, metrics, models
 from distill_core.batches import Collate, Visits, to_tensors
 from distill_core.cache import open_cache
 from distill_core.config import with_overrides
@@ -21,6 +21,10 @@ from distill_core.heads import probe_head
 from distill_core.losses import IGNORE_INDEX
 from distill_core.runs import create_run, open_run
 from distill_core.students import build_student
+from distill_core.training.arguments import training_arguments
+from distill_core.training.checkpoints import latest_checkpoint
+from distill_core.training.distill_trainer import DistillTrainer
+from distill_core.training.watch import Watch
 
 CURVE = ("loss", "kl", "ce", "floor", "teacher_nll", "top1_agreement", "grad_norm", "learning_rate")
 
@@ -120,19 +124,19 @@ def test_stop_keeps_a_loadable_model_and_resume_goes_on(small_cache, small_confi
     config = with_overrides(small_config, {"train.max_steps": 12, "train.eval_steps": 50})
     whole = train_here(config, name="whole")
     run = create_run("train", config, inputs={"cache": "small"}, name="stopped")
-    log = trainer.Watch.on_log
+    log = Watch.on_log
 
     def log_then_ask(self, args, state, control, **others):
         log(self, args, state, control, **others)
         if state.global_step == 5:
             run.request_stop()
 
-    monkeypatch.setattr(trainer.Watch, "on_log", log_then_ask)
+    monkeypatch.setattr(Watch, "on_log", log_then_ask)
     carry_out(run)
     assert run.status().state == "stopped"
     assert len(curve(run)) == 6, "the step during which the stop came was the last"
     weights(run)
-    monkeypatch.setattr(trainer.Watch, "on_log", log)
+    monkeypatch.setattr(Watch, "on_log", log)
     jobs.requeue(run)
     carry_out(run)
     np.testing.assert_allclose(curve(run), curve(whole), rtol=1e-6)
@@ -144,8 +148,8 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path):
         folder.mkdir()
         if content:
             (folder / "trainer_state.json").write_text(content)
-    assert trainer.latest_checkpoint(tmp_path).name == "checkpoint-5"
-    assert trainer.latest_checkpoint(tmp_path / "none") is None
+    assert latest_checkpoint(tmp_path).name == "checkpoint-5"
+    assert latest_checkpoint(tmp_path / "none") is None
 
 
 def test_a_damaged_cache_is_refused_by_shard(small_cache, small_config, distill_home):
@@ -192,12 +196,12 @@ def test_a_batch_without_a_single_target_trains_nothing_and_breaks_nothing(small
     student = build_student(
         small_config, tokenizer=models.load_tokenizer(str(small_cache.tokenizer_folder)), real_vocab_size=small_cache.plan.vocab_size
     )
-    ours = trainer.DistillTrainer(
+    ours = DistillTrainer(
         cache=small_cache,
         loss=small_config.loss,
         ops=probe_head(student),
         model=student,
-        args=trainer.training_arguments(small_config, tmp_path, torch.device("cpu")),
+        args=training_arguments(small_config, tmp_path, torch.device("cpu")),
     )
     batch = Collate(small_cache, small_config.loss)([0, 1])
     batch["labels"].fill_(IGNORE_INDEX)

@@ -1,0 +1,92 @@
+"""transformers.Trainer with the fused loss: what one micro-batch costs, and the means of a step."""
+# B: windows in a micro-batch   L: tokens in a window   P = L - 1: positions   N = B x P: rows of the loss   D: hidden size
+
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from ..batches import model_inputs
+from ..cache import Cache
+from ..config import LossConfig
+from ..heads import HeadOps, head_inputs, read_head
+from ..losses import IGNORE_INDEX, loss_floor, topk_kl
+
+SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens")
+
+
+class DistillTrainer(transformers.Trainer):
+    """transformers.Trainer whose loss asks the model for what enters its head, never for logits."""
+
+    loss_is_scaled_for_ga = True  # the loss is divided once, by the valid tokens of the whole step
+
+    def __init__(self, *, cache: Cache, loss: LossConfig, ops: HeadOps, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.cache, self.distill_loss, self.head_ops = cache, loss, ops
+        self.step_sums: list[torch.Tensor] = []
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
+        """Valid tokens of the whole optimizer step: what its loss is divided by."""
+        counts = [(batch["labels"] != IGNORE_INDEX).sum() for batch in batch_samples]
+        return torch.stack(counts).sum().clamp(min=1).to(device) if counts else torch.ones((), device=device)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: FBT001, FBT002 - transformers' signature
+        """Loss of one micro-batch, divided by the valid tokens of its step. Raises NotImplementedError if asked for logits."""
+        if return_outputs:
+            raise NotImplementedError("the fused loss makes no logits to return; judge a model with: python -m distill_core evaluate")
+        loss = self.distill_loss
+        hidden_BLD = head_inputs(model, **model_inputs(inputs, packing=self.cache.packing))
+        head = read_head(model, self.head_ops)
+        teacher = {
+            name: inputs[name].flatten(0, 1) for name in ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels", "gold_logprob")
+        }
+        shared: dict[str, Any] = {
+            "temperature": loss.temperature,
+            "kl_weight": loss.kl_weight,
+            "ce_weight": loss.ce_weight,
+            "divergence": loss.divergence,
+            "jsd_weight": loss.jsd_weight,
+            "tail": loss.tail,
+            "valid_rows": inputs["valid_rows"],
+        }
+        parts = topk_kl(
+            hidden_BLD[:, :-1].flatten(0, 1),
+            head.weight_VD,
+            teacher["teacher_ids"],
+            teacher["teacher_logprobs"],
+            teacher_tail_N=teacher["teacher_tail"],
+            labels_N=teacher["labels"],
+            bias_V=head.bias_V,
+            logit_scale=head.logit_scale,
+            logit_softcap=head.logit_softcap,
+            vocab_size=self.cache.plan.vocab_size,
+            impl=loss.impl,
+            chunk_tokens=loss.chunk_tokens,
+            z_loss_weight=loss.z_loss_weight,
+            divisor=num_items_in_batch,
+            **shared,
+        )
+        floor = loss_floor(
+            teacher["teacher_logprobs"],
+            teacher_tail_N=teacher["teacher_tail"],
+            labels_N=teacher["labels"],
+            teacher_ids_NK=teacher["teacher_ids"],
+            **shared,
+        )
+        gold = torch.where(teacher["labels"] != IGNORE_INDEX, teacher["gold_logprob"], 0.0).sum()
+        sums = (parts.loss.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid)
+        self.step_sums.append(torch.stack([value.double() for value in sums]))
+        return parts.loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """To the callbacks only: metrics.jsonl is the history, and checkpoints do not grow with it."""
+        self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
+
+    def take_means(self) -> dict[str, float]:
+        """Per-token means since they were last taken; the only place where the host waits for the device."""
+        sums = dict(zip(SUMS, torch.stack(self.step_sums).sum(0).tolist(), strict=True))
+        self.step_sums.clear()
+        tokens = max(sums["tokens"], 1.0)
+        means = {name: sums[name] / tokens for name in ("loss", "kl", "ce", "floor")}
+        return means | {"teacher_nll": -sums["gold"] / tokens, "top1_agreement": sums["agreed"] / tokens, "tokens": sums["tokens"]}
