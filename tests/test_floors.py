@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "distill_core"
 FLOORS = {
-    0: {"config", "errors", "faults", "units", "paths"},
+    0: {"config", "errors", "faults", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "corpus", "jobs", "judgement", "limits", "memory", "metrics",
         "panel", "progress", "runs", "walk",

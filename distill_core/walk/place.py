@@ -10,21 +10,22 @@ from .. import jobs
 from ..cache import Cache, list_caches, open_cache
 from ..config import DistillConfig, from_dict
 from ..errors import DistillError, RunError
+from ..language import later
 from ..paths import home
 from ..runs import Run, Status, open_run
 
 StepState = Literal["ready", "next", "working", "done", "locked"]
 
 STEPS = {
-    "teacher": "Teacher",
-    "text": "Text",
-    "cache": "Cache",
-    "student": "Student",
-    "loss": "Loss",
-    "plan": "Memory plan",
-    "train": "Train",
-    "judge": "Judge",
-    "home": "Take it home",
+    "teacher": later("Teacher"),
+    "text": later("Text"),
+    "cache": later("Cache"),
+    "student": later("Student"),
+    "loss": later("Loss"),
+    "plan": later("Memory plan"),
+    "train": later("Train"),
+    "judge": later("Judge"),
+    "home": later("Take it home"),
 }
 """Key -> title, in order."""
 
