@@ -9,7 +9,7 @@ from .cache import Cache, open_cache
 from .device import pick_device
 from .errors import RunError
 from .heads import probe_head
-from .judgement import Row, Scores, bits_per_byte, quality, verdict
+from .judgement import Row, Scores, bits_per_byte, gains, quality, verdict
 from .paths import publish
 from .progress import Progress
 from .runs import Run, open_run
@@ -53,6 +53,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         "rows": rows,
         "prompts": list(cache.manifest.teacher.prompts),
         "verdict": verdict(scores["student"], scores.get("hard labels")),
+        "gains": gains(scores["student"], scores["hard labels"]) if baseline else None,
         "notes": notes(cache, judged, baseline),
     }
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")

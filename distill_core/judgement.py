@@ -72,30 +72,40 @@ def quality(*, nll: float, bits_per_byte: float, kl: float, agreement: float) ->
     return {"bits_per_byte": bits_per_byte, "perplexity": math.exp(nll), "kl_to_teacher": kl, "top1_agreement": agreement}
 
 
+def gains(student: Scores, baseline: Scores) -> Row:
+    """What distilling gained over the twin, for every screen: {'outcome', 'kl', 'bits'}, each gain as [mean, low, high] over windows.
+
+    kl: nats per token nearer to the teacher; bits: bits per byte fewer on the text. Both measures must agree beyond their intervals.
+    """
+    kl = bootstrap_interval(baseline.kl_W - student.kl_W, student.tokens_W)
+    bits = bootstrap_interval((baseline.nll_W - student.nll_W) / math.log(2), student.bytes_W)
+    is_closer, predicts_better = kl[1] > 0, bits[1] > 0
+    is_further, predicts_worse = kl[2] < 0, bits[2] < 0
+    if is_closer and predicts_better:
+        outcome = "BEATS"
+    elif is_further and predicts_worse:
+        outcome = "is WORSE than"
+    elif is_closer and predicts_worse:
+        outcome = "is CLOSER TO THE TEACHER, but predicts this text WORSE than"
+    elif is_further and predicts_better:
+        outcome = "predicts this text BETTER, but is FURTHER FROM THE TEACHER than"
+    else:
+        outcome = "shows NO CLEAR DIFFERENCE to"
+    return {"outcome": outcome, "kl": list(kl), "bits": list(bits)}
+
+
 def verdict(student: Scores, baseline: Scores | None) -> str:
-    """In words: does the student beat its equal-budget hard-label twin? Both measures must agree beyond the spread over windows."""
+    """In words: does the student beat its equal-budget hard-label twin?"""
     if baseline is None:
         return (
             f"The student is {student.kl_to_teacher:.3f} nats per token from the teacher "
             f"and needs {student.bits_per_byte:.3f} bits per byte. "
             "Train the hard-label twin too to learn whether distilling helped."
         )
-    kl = bootstrap_interval(baseline.kl_W - student.kl_W, student.tokens_W)
-    bits = bootstrap_interval((baseline.nll_W - student.nll_W) / math.log(2), student.bytes_W)
-    is_closer, predicts_better = kl[1] > 0, bits[1] > 0
-    is_further, predicts_worse = kl[2] < 0, bits[2] < 0
-    if is_closer and predicts_better:
-        words = "BEATS"
-    elif is_further and predicts_worse:
-        words = "is WORSE than"
-    elif is_closer and predicts_worse:
-        words = "is CLOSER TO THE TEACHER, but predicts this text WORSE than"
-    elif is_further and predicts_better:
-        words = "predicts this text BETTER, but is FURTHER FROM THE TEACHER than"
-    else:
-        words = "shows NO CLEAR DIFFERENCE to"
+    gained = gains(student, baseline)
+    kl, bits = gained["kl"], gained["bits"]
     return (
-        f"The distilled student {words} its equal-budget hard-label twin on held-out text. "
+        f"The distilled student {gained['outcome']} its equal-budget hard-label twin on held-out text. "
         f"KL to the teacher: {student.kl_to_teacher:.3f} against {baseline.kl_to_teacher:.3f} nats per token "
         f"(gain {kl[0]:.3f}, 95 % interval {kl[1]:.3f} to {kl[2]:.3f}). "
         f"Bits per byte: {student.bits_per_byte:.3f} against {baseline.bits_per_byte:.3f} "
