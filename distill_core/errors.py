@@ -7,6 +7,7 @@ DistillError
 ├── VocabularyError    two models do not share the tokens that a cache speaks of
 ├── CacheError         a cache is damaged, unfinished, or was made from something else
 ├── RunError           a run folder is not what it should be, or is in the wrong state
+├── RoomError          in a room: not this visitor's to do, or no place left in queue or on disk
 └── LossInputError     tensors that the loss cannot be computed from
 """
 
@@ -40,6 +41,10 @@ class CacheError(DistillError):
 
 class RunError(DistillError):
     """A run folder is not what it should be, or is in the wrong state."""
+
+
+class RoomError(DistillError):
+    """In a room: not this visitor's to do, or no place left in queue or on disk."""
 
 
 class LossInputError(DistillError):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
 
+from . import room
 from .config import DistillConfig
 from .errors import RunError
 from .paths import locks_dir
@@ -32,37 +33,45 @@ def start(run: Run) -> None:
     threading.Thread(target=process.wait, daemon=True).start()  # reaps the child, so that it never lingers as a zombie
 
 
-def submit_capture(config: DistillConfig) -> Run:
-    """Queue a capture; returns at once."""
-    run = create_run("capture", config, label=f"capture {config.teacher.model}", device=device_key(config.device))
+def submit_capture(config: DistillConfig, *, owner: str = "") -> Run:
+    """Queue a capture; returns at once. Raises RoomError where the room's policy does not admit it."""
+    with room.admit(owner, config, "capture"):
+        run = create_run("capture", config, label=f"capture {config.teacher.model}", device=device_key(config.device), owner=owner)
     start(run)
     return run
 
 
-def new_training(config: DistillConfig, cache: str) -> Run:
+def new_training(config: DistillConfig, cache: str, *, owner: str = "") -> Run:
     """The run of a training against a cache, by name; nobody works on it yet."""
     label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
-    return create_run("train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device_key(config.device))
+    return create_run(
+        "train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device_key(config.device), owner=owner
+    )
 
 
-def submit_training(config: DistillConfig, cache: str) -> Run:
-    """Queue a training against a cache, by name; returns at once."""
-    run = new_training(config, cache)
+def submit_training(config: DistillConfig, cache: str, *, owner: str = "") -> Run:
+    """Queue a training against a cache, by name; returns at once. Raises RoomError where the room's policy does not admit it."""
+    with room.admit(owner, config, "train"):
+        run = new_training(config, cache, owner=owner)
     start(run)
     return run
 
 
-def new_evaluation(run_id: str, baseline_id: str | None = None) -> Run:
+def new_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str = "") -> Run:
     """The run that judges a trained run, beside a baseline; nobody works on it yet. Raises RunError for names that are no run."""
     judged = open_run(run_id)
     inputs = {"run": run_id} | ({"baseline": open_run(baseline_id).id} if baseline_id else {})
     config = judged.config()
-    return create_run("evaluate", config, inputs=inputs, label=f"judge {run_id}", device=device_key(config.device))
+    return create_run("evaluate", config, inputs=inputs, label=f"judge {run_id}", device=device_key(config.device), owner=owner)
 
 
-def submit_evaluation(run_id: str, baseline_id: str | None = None) -> Run:
-    """Queue the judging of a trained run, beside a baseline; returns at once. It waits for the two to end."""
-    run = new_evaluation(run_id, baseline_id)
+def submit_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str = "") -> Run:
+    """Queue the judging of a trained run, beside a baseline; returns at once. It waits for the two to end.
+
+    Raises RoomError where the room's policy does not admit it.
+    """
+    with room.admit(owner, open_run(run_id).config(), "evaluate"):
+        run = new_evaluation(run_id, baseline_id, owner=owner)
     start(run)
     return run
 
@@ -78,9 +87,14 @@ def requeue(run: Run) -> None:
     run.update(state="queued", pid=None, process_start_s=None, created_s=time.time(), error=None, ended_s=None, phase="waiting to start")
 
 
-def resume(run: Run) -> None:
-    """Go on with a failed or stopped run in a process of its own; returns at once. Raises RunError as `requeue` does."""
-    requeue(run)
+def resume(run: Run, *, by: room.Visitor | None = None) -> None:
+    """Go on with a failed or stopped run in a process of its own; returns at once. Raises RunError as `requeue` does.
+
+    In a room `by` is the visitor who asks. Raises RoomError if the run is not theirs, or its owner has no place in the queue.
+    """
+    room.check_may_touch(by or room.Visitor(), run)
+    with room.admit(run.stored_status().owner or (by.name if by else ""), run.config(), run.stored_status().kind):
+        requeue(run)
     start(run)
 
 

@@ -31,6 +31,8 @@ class Status(BaseModel):
     kind: Kind
     state: State = "queued"
     label: str = ""
+    owner: str = ""
+    """In a room: the visitor who started it; only they and the presenter may stop or delete it."""
     device: str = "cpu"
     created_s: float
     started_s: float | None = None
@@ -176,6 +178,7 @@ def create_run(
     label: str = "",
     name: str | None = None,
     device: str = "cpu",
+    owner: str = "",
 ) -> Run:
     """A new run folder, queued. Raises RunError if the name is taken."""
     if kind not in get_args(Kind):
@@ -193,7 +196,7 @@ def create_run(
     run = Run(folder)
     publish(folder / "config.json", config.to_json())
     publish(folder / "inputs.json", json.dumps(inputs or {}, indent=2) + "\n")
-    status = Status(id=made, kind=kind, label=label, created_s=time.time(), device=device)
+    status = Status(id=made, kind=kind, label=label, created_s=time.time(), device=device, owner=owner)
     publish(folder / "status.json", status.model_dump_json(indent=2) + "\n")
     return run
 

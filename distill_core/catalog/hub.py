@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import ModelError, did_you_mean
+from ..room import check_download
 from .weights import weight_names
 
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.jinja", "README.md", "LICENSE*"]
@@ -110,10 +111,11 @@ def small_files(source: str, revision: str | None) -> Path:
 def snapshot(source: str, revision: str | None) -> Path:
     """A local folder with the whole model. Pickles are refused before anything large is downloaded.
 
-    Raises ModelError: gated, missing, unreachable, pickles only.
+    Raises ModelError: gated, missing, unreachable, pickles only; RoomError, in a room, for one that is too large.
     """
     with contextlib.suppress(UnreachableError):  # then what is on this machine decides, below
-        weight_names(info(source, revision).file_bytes, source)
+        file_bytes = info(source, revision).file_bytes
+        check_download(source, sum(file_bytes[name] for name in weight_names(file_bytes, source)))
     folder = _download(source, revision, [*SMALL_FILES, "*.safetensors"])
     try:
         weight_names((path.name for path in folder.iterdir()), source)

@@ -13,6 +13,7 @@ import polars as pl
 from ..config import BUILTIN
 from ..errors import ModelError
 from ..paths import data_dir
+from ..room import check_source
 from . import hub
 from .model_facts import DTYPE_BYTES, Kind, ModelFacts, dense_parameters, dtype_in_memory, shape_from_config
 from .weights import SAFETENSORS_DTYPES, read_gguf, read_safetensors, weight_names
@@ -40,6 +41,7 @@ def builtin_folder() -> Path:
 
 def resolve(source: str) -> Kind:
     """What kind of thing a model's name is. Raises ModelError for a path that is not there and a name that cannot be an id."""
+    check_source(source)  # in a room a path outside its folders is refused
     path = Path(source).expanduser()
     if not source.strip():
         raise ModelError("the model has no name. Give 'builtin', a Hugging Face id, a folder or a .gguf file.")

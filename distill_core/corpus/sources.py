@@ -14,6 +14,7 @@ from typing import Any
 from .. import paths
 from ..config import BUILTIN, TextConfig
 from ..errors import TextError, did_you_mean
+from ..room import check_source
 
 ROWS_AT_ONCE = 1024
 """Parquet rows in memory at one time."""
@@ -45,8 +46,10 @@ def documents(text: TextConfig) -> Iterator[Document]:
     """The documents of text.source in their own order; memory stays bounded. Blank ones are passed on, to be counted.
 
     Built-in stories never end; text.seed chooses which. Raises TextError for a file, dataset, split or column that is not there,
-    for bytes that are not UTF-8, and for rows that hold neither text nor chat messages.
+    for bytes that are not UTF-8, and for rows that hold neither text nor chat messages;
+    RoomError, in a room, for a file outside its folders.
     """
+    check_source(text.source)
     if text.source == BUILTIN:
         return _stories(text.seed)
     path = Path(text.source).expanduser()

@@ -1,0 +1,30 @@
+"""The room: several people on one machine. Who a visitor is, what is whose, which files may be opened, how much disk and queue each has.
+
+Without a room ($DISTILL_ROOM is not set) there is one person at home, who may do everything.
+"""
+
+from .admission import admit, check_may_touch_cache, check_queue, delete, delete_room_cache, disk_use, stop
+from .places import check_config, check_download, check_path, check_source
+from .policy import POLICY_VARIABLE, Policy, policy
+from .visitors import Visitor, check_may_touch, checked_visitor_name, visitor_of
+
+__all__ = [
+    "POLICY_VARIABLE",
+    "Policy",
+    "Visitor",
+    "admit",
+    "check_config",
+    "check_download",
+    "check_may_touch",
+    "check_may_touch_cache",
+    "check_path",
+    "check_queue",
+    "check_source",
+    "checked_visitor_name",
+    "delete",
+    "delete_room_cache",
+    "disk_use",
+    "policy",
+    "stop",
+    "visitor_of",
+]

@@ -1,0 +1,159 @@
+"""Who may add work to the room, and who may end it: the queue's cap, the disk's quota, owners. At home all of it is free."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from ..cache import delete_cache, estimate
+from ..config import DistillConfig
+from ..errors import RoomError
+from ..paths import caches_dir, locks_dir, runs_dir
+from ..runs import Kind, Run, Status, delete_run, list_runs
+from ..units import show_disk
+from .places import check_config
+from .policy import Policy, policy
+from .visitors import Visitor, check_may_touch
+
+UNKNOWN_VOCABULARY = 152_000
+"""For the size of a cache whose teacher was not looked at: about the largest vocabulary there is, so that the guess is not too low."""
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """One cache or run on disk."""
+
+    what: str
+    """'cache' or 'run'."""
+    name: str
+    owner: str
+    num_bytes: int
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} {self.name} ({show_disk(self.num_bytes)})"
+
+
+@contextmanager
+def admit(owner: str, config: DistillConfig, kind: Kind) -> Iterator[None]:
+    """Inside, one run of that kind may be made. Raises RoomError, in a room, when the config, the queue or the disk forbids it.
+
+    One at a time over all processes of the room, so that two clicks at once do not both take the last place.
+    """
+    rules = policy()
+    if rules is None:
+        yield
+        return
+    if not owner:
+        raise RoomError("work in a room needs the name of its visitor. Log in, or start it from a terminal outside the room.")
+    check_config(config)
+    locks_dir().mkdir(parents=True, exist_ok=True)
+    with FileLock(locks_dir() / "room.lock", timeout=30):
+        check_queue(owner, rules)
+        _check_disk(owner, rules, _coming_bytes(config, kind))
+        yield
+
+
+def check_queue(owner: str, rules: Policy) -> None:
+    """Raise RoomError if the owner has as many queued and running runs as one visitor may have."""
+    statuses = [status for run in list_runs() if (status := run.stored_status()).owner == owner and status.is_active]
+    active = [status.id for status in statuses if Run(runs_dir() / status.id).status().is_active]
+    if len(active) >= rules.max_active_runs:
+        raise RoomError(
+            f"{owner} has {len(active)} runs waiting or at work ({', '.join(active[:3])}{', …' if len(active) > 3 else ''}); this room "
+            f"gives each visitor {rules.max_active_runs} at a time. Wait for one to end, or stop one."
+        )
+
+
+def _coming_bytes(config: DistillConfig, kind: Kind) -> int:
+    return int(estimate(config, vocab_size=UNKNOWN_VOCABULARY).disk_bytes) if kind == "capture" else 0
+
+
+def _check_disk(owner: str, rules: Policy, coming_bytes: int) -> None:
+    """Raise RoomError if the room or the owner has no disk left, with what is over and what could go."""
+    uses = disk_use()
+    own = [use for use in uses if use.owner == owner]
+    cases = (
+        (own, rules.visitor_disk_gb, f"{owner}'s caches and runs take", "this room gives a visitor", "Largest of yours"),
+        (uses, rules.disk_gb, "all caches and runs take", "this room has", "Largest"),
+    )
+    for counted, limit_gb, take, gives, largest in cases:
+        used = sum(use.num_bytes for use in counted)
+        over = used + coming_bytes - limit_gb * 1e9
+        if over <= 0:
+            continue
+        coming = f", and this cache would take about {show_disk(coming_bytes)}" if coming_bytes else ""
+        named = ", ".join(use.words for use in sorted(counted, key=lambda use: -use.num_bytes)[:3])
+        what = f" {largest}: {named}. Delete what is no longer needed." if named else " Make it smaller: fewer windows, or a smaller K."
+        raise RoomError(
+            f"no disk left: {take} {show_disk(used)}{coming}; {gives} {show_disk(limit_gb * 1e9)}, that is {show_disk(over)} over.{what}"
+        )
+
+
+def disk_use() -> list[DiskUse]:
+    """Every cache and run, with its owner; a cache belongs to who captured it, to nobody where that run is gone."""
+    found, cache_owners = [], {}
+    for run in list_runs():
+        status = run.stored_status()
+        found.append(DiskUse("run", run.id, status.owner, _folder_bytes(run.folder)))
+        if status.kind == "capture" and (name := _captured(run, status)):
+            cache_owners[name] = status.owner  # runs come newest first: who captured it first stays
+    folders = sorted(caches_dir().iterdir()) if caches_dir().is_dir() else []
+    found += [
+        DiskUse("cache", folder.name, cache_owners.get(folder.name, ""), _folder_bytes(folder)) for folder in folders if folder.is_dir()
+    ]
+    return found
+
+
+def _captured(run: Run, status: Status) -> str | None:
+    """The cache a capture made, or was to make where its name was given."""
+    return status.result.get("cache") or run.config().capture.name
+
+
+def _folder_bytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:  # a run at work replaces its files
+            continue
+    return total
+
+
+def check_may_touch_cache(visitor: Visitor, name: str) -> None:
+    """Raise RoomError, in a room, unless the visitor captured the cache and no one else learned from it, or is the presenter.
+
+    For all alike: not while a run reads it.
+    """
+    readers = [run for run in list_runs() if run.stored_status().kind == "train" and run.inputs().get("cache") == name]
+    busy = [run.id for run in readers if run.status().is_active]
+    if busy:
+        raise RoomError(f"cache {name}: run {busy[0]} learns from it now. Wait for it, or stop it first.")
+    if policy() is None or visitor.is_presenter:
+        return
+    owner = next((use.owner for use in disk_use() if (use.what, use.name) == ("cache", name)), "")
+    if not owner or owner != visitor.name:
+        raise RoomError(f"cache {name} belongs to {owner or 'the room'}: ask {owner + ', or ' if owner else ''}the presenter to delete it.")
+    others = sorted({status.owner for run in readers if (status := run.stored_status()).owner not in ("", visitor.name)})
+    if others:
+        raise RoomError(f"cache {name}: {', '.join(others)} learned from it, and needs it to judge and to export. Ask the presenter.")
+
+
+def stop(visitor: Visitor, run: Run) -> None:
+    """Ask the run to finish its step, save and end. Raises RoomError if it is not the visitor's to stop."""
+    check_may_touch(visitor, run)
+    run.request_stop()
+
+
+def delete(visitor: Visitor, run: Run) -> int:
+    """Delete the run; returns the bytes that come back. Raises RoomError if it is not the visitor's, RunError while it is active."""
+    check_may_touch(visitor, run)
+    return delete_run(run.id)
+
+
+def delete_room_cache(visitor: Visitor, name: str) -> int:
+    """Delete the cache; returns the bytes that come back. Raises as `check_may_touch_cache` and `delete_cache` do."""
+    check_may_touch_cache(visitor, name)
+    return delete_cache(name)
