@@ -67,6 +67,21 @@ def test_first_step_against_plain_torch(small_cache, small_config):
     assert row["kl"] == row["loss"]
 
 
+def test_windows_are_fed_in_the_order_of_their_visits(small_cache, small_config, monkeypatch):
+    """Epoch after epoch, each window once in each: nothing between the visits and the model shuffles again."""
+    fed = []
+    collate = Collate.__call__
+
+    def seen(self, windows):
+        fed.extend(windows)
+        return collate(self, windows)
+
+    monkeypatch.setattr(Collate, "__call__", seen)
+    train_here(with_overrides(small_config, {"train.max_steps": 9}))
+    orders = [small_cache.order("train", seed=small_config.train.seed, epoch=epoch) for epoch in (0, 1)]
+    assert fed == np.concatenate(orders)[:36].tolist()
+
+
 def test_it_learns_and_keeps_the_best_weights(small_cache, small_config):
     config = with_overrides(small_config, {"train.max_steps": 60, "train.eval_steps": 20, "train.learning_rate": 1e-2})
     run = train_here(config)

@@ -22,6 +22,7 @@ def training_arguments(config: DistillConfig, folder: Path, device: torch.device
         report_to="none",
         disable_tqdm=True,
         remove_unused_columns=False,
+        train_sampling_strategy="sequential",  # Visits has shuffled already, epoch by epoch, with few row groups read at a time
         dataloader_num_workers=0,
         dataloader_pin_memory=device.type == "cuda",
         use_cpu=device.type == "cpu",
