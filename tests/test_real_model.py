@@ -37,12 +37,12 @@ def distill(*words):
 HALF = (
     "train --cache smol --train.name half --student.init prune_layers --train.max_steps 200 --train.per_device_train_batch_size 1 "
     "--train.learning_rate 3e-4 --train.warmup_steps 10 --train.eval_steps 100 --train.save_steps 50"
-).split()
+)
 
 
 def train_killed_once():
     """SIGKILL between the checkpoint of step 50 and that of step 100; returns the last step written before it."""
-    child = subprocess.Popen([sys.executable, "-m", "distill_core", *HALF], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen([sys.executable, "-m", "distill_core", *HALF.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     step = 0
     while step < 60 and child.poll() is None:
         time.sleep(0.5)
@@ -71,7 +71,7 @@ def test_capture_prune_train_judge_export(gguf, tmp_path):
     looks = [row for row in metrics.read(run.metrics_path) if "heldout_kl" in row]
     assert looks[-1]["heldout_kl"] < 0.6 * looks[0]["heldout_kl"]
 
-    distill(*HALF, "--twin")  # takes the run as it is, and trains its hard-label twin
+    distill(*HALF.split(), "--twin")  # takes the run as it is, and trains its hard-label twin
     print(distill("evaluate", "half", "--baseline", "half-hard-labels"))
     rows = {row["who"]: row for row in json.loads(run.evaluation_path.read_text())["rows"]}
     assert rows["student"]["num_parameters"] < 0.7 * rows["teacher"]["num_parameters"]
