@@ -13,7 +13,7 @@ FLOORS = {
     0: {"config", "errors", "faults", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "corpus", "jobs", "judgement", "limits", "memory", "metrics",
-        "panel", "progress", "room", "runs", "walk",
+        "panel", "playground", "progress", "room", "runs", "walk",
     },
     2: {"batches", "capture_plan", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},

@@ -16,7 +16,7 @@ from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
 from .records_check import verify_records
 from .shards import ShardColumns
-from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at, tail_bracket
+from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at, tail_bracket, tail_mean_at, tail_mean_bracket
 from .writer import CacheWriter, delete_cache
 
 __all__ = [
@@ -41,5 +41,7 @@ __all__ = [
     "show_browse",
     "tail_at",
     "tail_bracket",
+    "tail_mean_at",
+    "tail_mean_bracket",
     "verify_records",
 ]

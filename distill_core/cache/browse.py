@@ -32,7 +32,7 @@ def browse(cache: Cache, split: str, window: int, *, num_choices: int = 5, tempe
     for place, token_id in enumerate(row["input_ids"].tolist()):
         shown: dict[str, Any] = {
             "position": place,
-            "token": _text(tokenizer, token_id),
+            "token": token_text(tokenizer, token_id),
             "is_target": bool(place and targets_P[place - 1]),
         }
         if shown["is_target"]:
@@ -40,7 +40,9 @@ def browse(cache: Cache, split: str, window: int, *, num_choices: int = 5, tempe
             shown |= {
                 "probability": float(np.exp(row["gold_logprob"][place - 1])),
                 "kept_mass": float(-np.expm1(tail_P[place - 1])),
-                "choices": [{"token": _text(tokenizer, i), "probability": float(p)} for i, p in zip(ids.tolist(), chances, strict=True)],
+                "choices": [
+                    {"token": token_text(tokenizer, i), "probability": float(p)} for i, p in zip(ids.tolist(), chances, strict=True)
+                ],
             }
         rows.append(shown)
     last = int(starts[-1]) if len(starts) > 1 and not targets_P[max(0, starts[-1] - 1) :].any() else len(rows)
@@ -70,7 +72,7 @@ def show_browse(table: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _text(tokenizer: Any, token_id: int) -> str:
+def token_text(tokenizer: Any, token_id: int) -> str:
     """The token's own text; its name where it has none, or is part of a character."""
     text = tokenizer.decode([token_id], skip_special_tokens=False)
     return text if text and "\ufffd" not in text else str(tokenizer.id_to_token(token_id))

@@ -95,7 +95,7 @@ class Cache:
         ranked = self.plan.num_ranked
         has_drawn = with_drawn and self.plan.num_exact is not None
         self._check_asked(top_k, temperature, has_drawn=has_drawn)
-        picked = [self._row(split, int(index)) for index in indices]
+        picked = [self.stored(split, int(index)) for index in indices]
         batch = {name: np.stack([row[name] for row in picked]) for name in ROW_COLUMNS if name != "doc_lens"}
         tail = tail_at(batch.pop("tail_logsumexp"), batch.pop("tail_mean_logprob"), temperature)
         logprobs = batch["teacher_logprobs"].astype(np.float32, copy=False)
@@ -141,31 +141,32 @@ class Cache:
 
     def kept_mass(self, temperature: float, *, top_k: int | None = None) -> Floats:
         """Kept mass at each position of a fixed sample of up to 32 training windows, [positions]. Raises ConfigError outside [0.5, 8]."""
-        return self._sampled_mass(self.log_tail(temperature), temperature, top_k)
+        return self.sampled_mass(self.log_tail(temperature), temperature, top_k)
 
     def log_tail(self, temperature: float) -> Floats:
         """Tail log-sum-exp at each position of that sample, [positions], nats."""
-        sample, targets = self._sample
+        sample, targets = self.sample
         return tail_at(sample["tail_logsumexp"][targets], sample["tail_mean_logprob"][targets], temperature)
 
     def kept_mass_bracket(self, temperature: float, *, top_k: int | None = None) -> tuple[Floats, Floats]:
         """(lowest, highest) kept mass that the stored tail allows at each position of that sample: the error bar of kept_mass."""
-        sample, targets = self._sample
+        sample, targets = self.sample
         low, high = tail_bracket(sample["tail_logsumexp"][targets], sample["tail_mean_logprob"][targets], temperature)
-        return self._sampled_mass(high, temperature, top_k), self._sampled_mass(low, temperature, top_k)
+        return self.sampled_mass(high, temperature, top_k), self.sampled_mass(low, temperature, top_k)
 
-    def _sampled_mass(self, tail: Floats, temperature: float, top_k: int | None) -> Floats:
-        sample, targets = self._sample
+    def sampled_mass(self, tail: Floats, temperature: float, top_k: int | None) -> Floats:
+        sample, targets = self.sample
         ranked = self.plan.num_ranked
         logprobs = sample["teacher_logprobs"][targets][:, :ranked].astype(np.float32)
         logprobs, tail = cut_to(logprobs, tail, temperature, top_k=top_k or ranked)
         return kept_mass(logprobs, tail, temperature)
 
     @cached_property
-    def _sample(self) -> tuple[Batch, NDArray[np.bool_]]:
+    def sample(self) -> tuple[Batch, NDArray[np.bool_]]:
+        """SAMPLE_COLUMNS of a fixed sample of up to 32 training windows, and which of their positions are learned from."""
         total = self.num_windows("train")
         picked = np.unique(np.linspace(0, total - 1, min(SAMPLE_WINDOWS, total)).astype(int))
-        rows = [self._row("train", int(index)) for index in picked]
+        rows = [self.stored("train", int(index)) for index in picked]
         sample = {name: np.stack([row[name] for row in rows]) for name in SAMPLE_COLUMNS}
         return sample, sample["targets"]
 
@@ -175,7 +176,8 @@ class Cache:
         per_token = self.plan.top_k * (6 if self.plan.codec == "exact" else 8) + 76
         return max(1, MEMORY_BUDGET_BYTES // (rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token))
 
-    def _row(self, split: str, index: int) -> Batch:
+    def stored(self, split: str, index: int) -> Batch:
+        """One window's ROW_COLUMNS as they are stored. Raises CacheError for one that is not there."""
         entry, number, place = self._whereabouts(split, index)
         group = self._group(entry, number)
         return {name: group[name][place] for name in ROW_COLUMNS}

@@ -70,6 +70,48 @@ def tail_bracket(values_NA: Floats, slopes_NA: NDArray, temperature: float) -> t
     )
 
 
+def tail_mean_at(values_NA: Floats, slopes_NA: NDArray, temperature: float) -> Floats:
+    """Mean log-probability of the tail's tokens at a temperature, [N], in nats: the slope of its log-sum-exp in 1/T; 0 for an empty tail.
+
+    Exact at the anchors, but for float16; between them the slope of the same polynomial, held inside what `tail_mean_bracket` allows.
+    """
+    low_N, high_N = tail_mean_bracket(values_NA, slopes_NA, temperature)
+    if temperature in ANCHORS:
+        return ((low_N + high_N) / 2).astype(np.float32)
+    left, right = _around(temperature)
+    first = min(max(left - 1, 0), len(ANCHORS) - 4)
+    value_weights, slope_weights = _weights(range(first, first + 4), (left, right), temperature, order=1)
+    values_N4, slopes_N2 = values_NA[..., first : first + 4].astype(np.float64), slopes_NA[..., [left, right]].astype(np.float64)
+    filled_N4 = np.where(np.isneginf(values_N4), 0.0, values_N4)
+    return np.clip(filled_N4 @ value_weights + slopes_N2 @ slope_weights, low_N, high_N).astype(np.float32)
+
+
+def tail_mean_bracket(values_NA: Floats, slopes_NA: NDArray, temperature: float) -> tuple[Floats, Floats]:
+    """Numbers that the tail's mean log-probability at a temperature lies between: (low [N], high [N]).
+
+    The log-sum-exp is convex in 1/T: its slope at T lies between the stored slopes around it, and on its own side of the two chords
+    that lead to T.
+    """
+    check_temperature(temperature)
+    is_empty_N = np.isneginf(values_NA[..., 0])
+    slopes_NA = slopes_NA.astype(np.float64)
+    rounding_NA = np.abs(slopes_NA) * SLOPE_ROUNDING
+    if temperature in ANCHORS:
+        left = right = ANCHORS.index(temperature)
+        low_N, high_N = slopes_NA[..., left] - rounding_NA[..., left], slopes_NA[..., left] + rounding_NA[..., left]
+    else:
+        left, right = _around(temperature)
+        values_NA = np.where(is_empty_N[..., None], 0.0, values_NA.astype(np.float64))
+        least_N, _ = tail_bracket(values_NA, slopes_NA, temperature)
+        at, of_left, of_right = 1 / temperature, 1 / ANCHORS[left], 1 / ANCHORS[right]
+        value_rounding_N = 1e-6 * np.abs(values_NA).max(-1)
+        from_right_N = (least_N - values_NA[..., right] - value_rounding_N) / (at - of_right)
+        to_left_N = (values_NA[..., left] - least_N + value_rounding_N) / (of_left - at)
+        low_N = np.maximum(slopes_NA[..., right] - rounding_NA[..., right], from_right_N)
+        high_N = np.minimum(slopes_NA[..., left] + rounding_NA[..., left], to_left_N)
+    return np.where(is_empty_N, 0.0, low_N).astype(np.float32), np.where(is_empty_N, 0.0, high_N).astype(np.float32)
+
+
 def _bracket(values_NA: NDArray, slopes_NA: NDArray, temperature: float) -> tuple[NDArray, NDArray]:
     left, right = _around(temperature)
     outer = [anchor for anchor in (left - 1, right + 1) if 0 <= anchor < len(ANCHORS)]
@@ -116,13 +158,15 @@ def _around(temperature: float) -> tuple[int, int]:
     return right - 1, right
 
 
-def _weights(nodes: tuple[int, ...] | range, doubled: tuple[int, ...], temperature: float) -> tuple[NDArray, NDArray]:
-    """What to multiply values at the nodes and slopes at the doubled ones with, for the polynomial's value at 1/T."""
+def _weights(nodes: tuple[int, ...] | range, doubled: tuple[int, ...], temperature: float, *, order: int = 0) -> tuple[NDArray, NDArray]:
+    """What to multiply values at the nodes and slopes at the doubled ones with, for the polynomial's value (order 0) or slope (1)."""
     values = np.array([1 / ANCHORS[node] for node in nodes])
     slopes = np.array([1 / ANCHORS[node] for node in doubled])
     powers = np.arange(len(values) + len(slopes))
     rows = np.concatenate([values[:, None] ** powers, powers * slopes[:, None] ** np.maximum(powers - 1, 0)])
-    weights = np.linalg.solve(rows.T, (1 / temperature) ** powers)
+    at = 1 / temperature
+    wanted = at**powers if order == 0 else powers * at ** np.maximum(powers - 1, 0)
+    weights = np.linalg.solve(rows.T, wanted)
     return weights[: len(values)], weights[len(values) :]
 
 

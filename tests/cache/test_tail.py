@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from distill_core.cache.tail import ANCHORS, AT_ONE, bucket_logprobs, cut_to, kept_mass, log_partition, tail_at, tail_bracket
+from distill_core.cache.tail import (
+    ANCHORS,
+    AT_ONE,
+    bucket_logprobs,
+    cut_to,
+    kept_mass,
+    log_partition,
+    tail_at,
+    tail_bracket,
+    tail_mean_at,
+    tail_mean_bracket,
+)
 from distill_core.errors import ConfigError
 
 BETWEEN = [0.55, 0.7, 0.9, 1.1, 1.25, 1.5, 1.75, 2.5, 3.0, 5.0, 6.0, 7.5]
@@ -113,3 +124,22 @@ def test_cutting_moves_mass_to_the_tail():
     np.testing.assert_allclose(log_partition(fewer, more_tail, 2.0), log_partition(head, tail, 2.0), atol=1e-5)
     true = np.exp(logprobs / 2)[:, :7].sum(-1) / np.exp(logprobs / 2).sum(-1)
     np.testing.assert_allclose(kept_mass(fewer, more_tail, 2.0), true, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gauss", "peaks", "student", "gumbel"])
+@pytest.mark.parametrize("temperature", sorted([*ANCHORS, *BETWEEN]))
+def test_the_tails_mean_log_probability(family, temperature):
+    """Within a tenth of a nat on average between the anchors, and inside its bounds at every single position."""
+    _, _, rest, values, slopes = distribution(family)
+    powers = np.exp(rest / temperature)
+    true_mean = (powers * rest).sum(-1) / powers.sum(-1)
+    low, high = tail_mean_bracket(values, slopes, temperature)
+    assert (low <= true_mean).all()
+    assert (true_mean <= high).all()
+    ours = tail_mean_at(values, slopes, temperature)
+    assert np.abs(ours - true_mean).mean() < (0.01 if temperature in ANCHORS else 0.1)
+
+
+def test_the_mean_of_an_empty_tail_is_zero():
+    values, slopes = np.full((1, len(ANCHORS)), -np.inf, np.float32), np.zeros((1, len(ANCHORS)), np.float16)
+    assert tail_mean_at(values, slopes, 1.5).tolist() == tail_mean_at(values, slopes, 2.0).tolist() == [0.0]
