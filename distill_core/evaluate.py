@@ -6,6 +6,7 @@ from typing import Any
 
 from . import generation, jobs, metrics, models
 from .cache import Cache, open_cache
+from .comparison import NOT_LEARNED
 from .device import pick_device
 from .errors import RunError
 from .heads import probe_head
@@ -15,9 +16,6 @@ from .progress import Progress
 from .runs import Run, open_run
 from .scoring import score
 from .training.model_folder import load_student
-
-NOT_BUDGET = ("name", "save_steps", "save_total_limit", "activation_checkpointing")
-"""Training settings that do not change what is learned."""
 
 
 def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def require_same_budget(judged: Run, baseline: Run) -> None:
             *(
                 (f"train.{k}", getattr(mine.train, k), getattr(other.train, k))
                 for k in type(mine.train).model_fields
-                if k not in NOT_BUDGET
+                if k not in NOT_LEARNED
             ),
         )
         if a != b
