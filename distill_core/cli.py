@@ -110,6 +110,7 @@ def build_parser() -> Parser:
         "what", choices=["list", "show", "stop", "resume", "delete", "work"], help="work: carry out a queued run in this process"
     )
     runs.add_argument("run", nargs="?", help="the run (all commands but list)")
+    runs.add_argument("--now", action="store_true", help="stop: end it at once, through its engine; it can go on from its last checkpoint")
 
     export = _command(commands_of, "export", "write a student as a safetensors folder that plain from_pretrained loads", commands.export)
     export.add_argument("run", help="the training run")

@@ -238,8 +238,7 @@ def runs(options: Options) -> None:
     if options.what == "show":
         _show_run(run)
     elif options.what == "stop":
-        run.request_stop()
-        print(f"run {run.id} will finish its step, save and end")
+        print(jobs.stop(run, now=options.now))
     elif options.what == "resume":
         _resume(run.id, here=True)
     elif options.what == "delete":
@@ -254,6 +253,8 @@ def _show_run(run: Run) -> None:
     status = run.status()
     print(f"run {run.id}: {status.kind}, {status.state}" + (f"; {status.phase}" if status.phase != status.state else ""))
     print(f"  in {run.folder}; " + ", ".join(f"{name} {value}" for name, value in run.inputs().items()))
+    if job := run.job():
+        print(f"  job {job.id} of {job.engine}, {job.address}")
     for name, value in status.result.items():
         print(f"  {name}: {value}")
     if status.total:

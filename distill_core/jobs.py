@@ -1,40 +1,58 @@
-"""Work in processes of its own: started here, queued by one file lock per device, told apart by run folders."""
+"""Work in processes of its own: queued by one file lock per device here, or by an engine's cluster; told apart by run folders."""
 
-import os
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
 
-from . import room
+from . import engines, room
 from .config import DistillConfig
 from .errors import RunError
 from .paths import locks_dir
+from .processes import this_machine
 from .runs import Run, create_run, list_runs, open_run
 
 POLL_S = 0.5
+STOP_PATIENCE_S = 30.0
+"""A cluster's job that has not ended this long after a stop was asked for is ended through its engine when it is asked for again."""
 
 
 def start(run: Run) -> None:
-    """Let a process of its own work on the run; it outlives this one. What it prints goes to the run's log.txt."""
-    with open(run.log_path, "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "distill_core", "runs", "work", run.id],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-    threading.Thread(target=process.wait, daemon=True).start()  # reaps the child, so that it never lingers as a zombie
+    """Let the chosen engine work on the run; returns at once. Raises RunError, written into the run too, when it takes no job."""
+    try:
+        engines.start(run)
+    except RunError as error:
+        run.update(state="failed", error=str(error), ended_s=time.time())
+        raise
+
+
+def stop(run: Run, *, now: bool = False) -> str:
+    """Ask the run to finish its step, save and end; says in words what was done. `now`: end it at once, up to its last checkpoint.
+
+    A cluster's job that waits for a machine never begins; one that did not react to the first asking is ended at the second.
+    Raises RunError for `now` where the process is another machine's and no engine can end it.
+    """
+    asked_s, status, job = run.stop_asked_s(), run.status(), run.job()
+    run.request_stop()
+    if not status.is_active:
+        return f"run {run.id} is {status.state}: nothing to stop"
+    waits = job is not None and status.pid is None
+    is_deaf = job is not None and asked_s is not None and asked_s > STOP_PATIENCE_S
+    if not (now or waits or is_deaf):
+        return f"run {run.id} will finish its step, save and end"
+    if job is None and status.machine not in ("", this_machine()):
+        raise RunError(f"run {run.id} is worked on by process {status.pid} of another machine ({status.machine}): end it there.")
+    run.mark_ended_now()
+    engines.end_now(run, status.pid)
+    if waits:
+        run.update(state="stopped", ended_s=time.time(), phase="stopped before it began")
+    return f"run {run.id} was ended at once; it can go on from its last checkpoint"
 
 
 def submit_capture(config: DistillConfig, *, owner: str = "") -> Run:
     """Queue a capture; returns at once. Raises RoomError where the room's policy does not admit it."""
+    engines.chosen()  # an engine that is not there is said before a run is made
     with room.admit(owner, config, "capture"):
         run = create_run("capture", config, label=f"capture {config.teacher.model}", device=device_key(config.device), owner=owner)
     start(run)
@@ -51,6 +69,7 @@ def new_training(config: DistillConfig, cache: str, *, owner: str = "") -> Run:
 
 def submit_training(config: DistillConfig, cache: str, *, owner: str = "") -> Run:
     """Queue a training against a cache, by name; returns at once. Raises RoomError where the room's policy does not admit it."""
+    engines.chosen()
     with room.admit(owner, config, "train"):
         run = new_training(config, cache, owner=owner)
     start(run)
@@ -70,6 +89,7 @@ def submit_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str
 
     Raises RoomError where the room's policy does not admit it.
     """
+    engines.chosen()
     with room.admit(owner, open_run(run_id).config(), "evaluate"):
         run = new_evaluation(run_id, baseline_id, owner=owner)
     start(run)
@@ -84,7 +104,10 @@ def requeue(run: Run) -> None:
     if status.state == "done":
         raise RunError(f"run {run.id} is done: nothing to resume. Start a new one with more train.max_steps.")
     run.clear_stop()
-    run.update(state="queued", pid=None, process_start_s=None, created_s=time.time(), error=None, ended_s=None, phase="waiting to start")
+    run.forget_job()
+    device = device_key(run.config().device)
+    fresh = {"pid": None, "process_start_s": None, "created_s": time.time(), "error": None, "ended_s": None, "phase": "waiting to start"}
+    run.update(state="queued", device=device, **fresh)
 
 
 def resume(run: Run, *, by: room.Visitor | None = None) -> None:
@@ -127,6 +150,9 @@ def device_held(run: Run, say: Callable[[str], None]) -> Iterator[bool]:
 
     First created, first served. The operating system frees the lock however its holder dies. `say` hears what is waited for.
     """
+    if run.job() is not None:  # its engine has the queue, and gave it its device
+        yield True
+        return
     device = run.stored_status().device
     locks_dir().mkdir(parents=True, exist_ok=True)
     lock = FileLock(locks_dir() / f"{device}.lock")

@@ -1,6 +1,6 @@
 """A run is a folder: config, status, metrics, log, checkpoints, model. Any process reads it at any time; nothing lives elsewhere.
 
-runs/<id>/  config.json  inputs.json  status.json  metrics.jsonl  log.txt  stop  checkpoints/  model/  evaluation.json
+runs/<id>/  config.json  inputs.json  status.json  metrics.jsonl  log.txt  stop  alive  job.json  checkpoints/  model/  evaluation.json
 """
 
 import json
@@ -15,15 +15,23 @@ from typing import Any, Literal, get_args
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
+from . import engines
 from .config import DistillConfig, read_config
 from .errors import RunError, did_you_mean
 from .paths import checked_name, publish, runs_dir
+from .processes import is_alive, this_machine
 
 Kind = Literal["capture", "train", "evaluate"]
 State = Literal["queued", "running", "done", "failed", "stopped"]
 ACTIVE: tuple[State, ...] = ("queued", "running")
 START_GRACE_S = 60.0
 """A run just created may take this long to say which process works on it."""
+NOW = "now"
+"""In the file `stop`: the run was ended at once, without saving."""
+HEARTBEAT_S = 5.0
+"""The process that works on a run touches its file `alive` this often, for those who look from another machine."""
+SILENCE_S = 30.0
+"""A run of another machine whose `alive` is older is asked for at its engine, or taken for dead where it has none."""
 
 
 class Status(BaseModel):
@@ -40,6 +48,8 @@ class Status(BaseModel):
     pid: int | None = None
     process_start_s: float | None = None
     """With the pid, the identity of a process: pids are used again, pairs are not."""
+    machine: str = ""
+    """Where that pid means something; '' in folders from before there were several machines."""
     phase: str = "waiting to start"
     """In words: what it is doing now."""
     done: int = 0
@@ -110,18 +120,49 @@ class Run:
         again = self.stored_status()  # it may have ended between the read and the look at the process
         if not again.is_active:
             return again
+        if self._stop_path.exists() and self._stop_path.read_text() == NOW:
+            words = "ended at once, as asked; go on from its last checkpoint: python -m distill_core runs resume " + self.id
+            return again.model_copy(update={"state": "stopped", "phase": words, "time_left_s": None})
+        return again.model_copy(update={"state": "failed", "error": self._obituary(again), "time_left_s": None})
+
+    def _obituary(self, status: Status) -> str:
+        """Why a run that nobody works on any more has failed, as far as anybody can say."""
         last = "".join(f"\n{line}" for line in self.log_tail(8))
-        word = f"process {again.pid}" if again.pid else "the process that was to work on it"
-        reason = (
+        word = f"process {status.pid}" if status.pid else "the process that was to work on it"
+        job = self.job()
+        told = f"\n{engines.last_words(job)}" if job else ""
+        return (
             f"{word} is gone without a last word: killed, out of memory, or the machine went down. "
-            f"Go on with it: python -m distill_core runs resume {self.id}" + (f"\nLast lines:{last}" if last else "")
+            f"Go on with it: python -m distill_core runs resume {self.id}{told}" + (f"\nLast lines:{last}" if last else "")
         )
-        return again.model_copy(update={"state": "failed", "error": reason, "time_left_s": None})
 
     def _is_worked_on(self, status: Status) -> bool:
-        if status.pid is None:
-            return time.time() - status.created_s < START_GRACE_S
-        return is_alive(status.pid, status.process_start_s)
+        """A pid is only looked up on its own machine; elsewhere the file `alive` counts, and then what the engine says."""
+        if status.pid is not None and status.machine in ("", this_machine()):
+            return is_alive(status.pid, status.process_start_s)
+        if status.pid is not None and self._silent_s() < SILENCE_S:
+            return True
+        job = self.job()
+        if job is None:
+            return status.pid is None and time.time() - status.created_s < START_GRACE_S
+        return engines.is_alive(job) is not False  # an engine that does not answer is not a death
+
+    def job(self) -> engines.Job | None:
+        """Its job at an engine; none for a run that a process of one machine works on."""
+        return engines.read_job(self.folder)
+
+    def forget_job(self) -> None:
+        (self.folder / "job.json").unlink(missing_ok=True)
+
+    def show_life(self) -> None:
+        """Said every HEARTBEAT_S by the process that works on the run."""
+        (self.folder / "alive").touch()
+
+    def _silent_s(self) -> float:
+        try:
+            return time.time() - (self.folder / "alive").stat().st_mtime
+        except FileNotFoundError:
+            return float("inf")
 
     def update(self, **values: Any) -> Status:
         """Replace parts of the status in one step."""
@@ -132,11 +173,16 @@ class Run:
     def claim(self) -> None:
         """Write this process down as the one that works on the run. Raises RunError if another, living one does."""
         status = self.stored_status()
-        if status.pid is not None and status.pid != os.getpid() and is_alive(status.pid, status.process_start_s):
+        here = this_machine()
+        is_here = status.machine in ("", here)
+        lives = is_alive(status.pid or 0, status.process_start_s) if is_here else self._silent_s() < SILENCE_S
+        if status.pid is not None and not (is_here and status.pid == os.getpid()) and lives:
             raise RunError(
                 f"run {self.id}: process {status.pid} is working on it. Wait for it, or stop it: python -m distill_core runs stop {self.id}"
             )
-        self.update(pid=os.getpid(), process_start_s=psutil.Process().create_time(), state="queued", error=None, ended_s=None)
+        self.show_life()
+        start_s = psutil.Process().create_time()
+        self.update(pid=os.getpid(), process_start_s=start_s, machine=here, state="queued", error=None, ended_s=None)
 
     def log_tail(self, num_lines: int) -> list[str]:
         """The last lines of log.txt, without those that a progress bar overwrote; [] when there is no log."""
@@ -149,25 +195,31 @@ class Run:
         lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
         return [line for line in lines if line][-num_lines:]
 
+    @property
+    def _stop_path(self) -> Path:
+        return self.folder / "stop"
+
     def request_stop(self) -> None:
         """Ask the run to finish its step, save and end; safe to ask twice."""
-        (self.folder / "stop").touch()
+        if not self._stop_path.exists():  # its age says how long ago the first asking was
+            self._stop_path.touch()
 
     def stop_requested(self) -> bool:
-        return (self.folder / "stop").exists()
+        return self._stop_path.exists()
+
+    def stop_asked_s(self) -> float | None:
+        """Seconds since a stop was asked for; none if it was not."""
+        try:
+            return time.time() - self._stop_path.stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def mark_ended_now(self) -> None:
+        """Note that it is being ended without saving, so that it is shown as stopped, not as failed."""
+        publish(self._stop_path, NOW)
 
     def clear_stop(self) -> None:
-        (self.folder / "stop").unlink(missing_ok=True)
-
-
-def is_alive(pid: int, process_start_s: float | None) -> bool:
-    """Whether this very process runs: same pid and same start time, and not a zombie."""
-    try:
-        process = psutil.Process(pid)
-        same = process_start_s is None or abs(process.create_time() - process_start_s) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        self._stop_path.unlink(missing_ok=True)
 
 
 def create_run(

@@ -11,7 +11,7 @@ from .config import DistillConfig
 from .errors import DistillError, RunError
 from .jobs import device_held
 from .progress import Progress, Stopped
-from .runs import Run, Status
+from .runs import HEARTBEAT_S, Run, Status
 
 
 def execute(run: Run, *, screen: TextIO | None = None) -> Status:
@@ -21,7 +21,7 @@ def execute(run: Run, *, screen: TextIO | None = None) -> Status:
     """
     run.claim()
     progress = Progress(run, screen=screen)
-    with _signals_ask_to_stop(run, progress), device_held(run, progress.say) as is_our_turn:
+    with _signals_ask_to_stop(run, progress), _life_shown(run), device_held(run, progress.say) as is_our_turn:
         if not is_our_turn:
             return run.update(state="stopped", ended_s=time.time(), phase="stopped before it began")
         run.update(state="running", started_s=time.time())
@@ -88,6 +88,22 @@ def out_of_memory(config: DistillConfig) -> str:
     ways.append(f"loss.chunk_tokens {max(32, (config.loss.chunk_tokens or 256) // 2)}")
     ways.append("capture.batch_windows 1 and capture.head_chunk_tokens 64, while capturing")
     return "out of memory. Ways out: " + "; ".join(ways) + ". See what each saves: python -m distill_core plan"
+
+
+@contextmanager
+def _life_shown(run: Run) -> Iterator[None]:
+    """Tells those who look from another machine that this process lives, however long a step takes."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_S) and run.folder.exists():
+            run.show_life()
+
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 @contextmanager

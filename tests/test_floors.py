@@ -12,8 +12,8 @@ PACKAGE = ROOT / "distill_core"
 FLOORS = {
     0: {"config", "errors", "faults", "language", "units", "paths"},
     1: {
-        "cache", "catalog", "charts", "comparison", "corpus", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "playground", "progress", "room", "runs", "walk",
+        "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
+        "metrics", "panel", "playground", "processes", "progress", "room", "runs", "walk",
     },
     2: {"batches", "capture_plan", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
@@ -21,7 +21,7 @@ FLOORS = {
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
 HEAVY = {"torch", "transformers", "accelerate", "triton", "marimo"}
-LATE = {"datasets", "huggingface_hub", "gguf", "vl_convert"}
+LATE = {"datasets", "huggingface_hub", "gguf", "vl_convert", "ray", "submitit", "optuna"}
 
 
 def modules():

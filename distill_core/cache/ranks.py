@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import CacheError, ConfigError
 from ..paths import publish
+from ..processes import is_alive
 from ..progress import Progress
-from ..runs import is_alive
 from .manifest import Plan, ShardEntry, ShardPlan
 from .shards import ShardColumns
 from .writer import CacheWriter

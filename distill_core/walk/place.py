@@ -193,7 +193,7 @@ def stop_all(place: Place) -> None:
     """Ask every active run of the place to finish its step, save and end."""
     for run_id in (place.capture, place.run, place.baseline, place.judge):
         if run_id and (run := open_run(run_id)).status().is_active:
-            run.request_stop()
+            jobs.stop(run)
 
 
 def resume_all(place: Place) -> list[Run]:
