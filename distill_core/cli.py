@@ -112,6 +112,21 @@ def build_parser() -> Parser:
     runs.add_argument("run", nargs="?", help="the run (all commands but list)")
     runs.add_argument("--now", action="store_true", help="stop: end it at once, through its engine; it can go on from its last checkpoint")
 
+    serve = _command(
+        commands_of, "serve", "the apps in a browser: for you on this machine, or for a room behind a password", commands.serve
+    )
+    serve.add_argument("--room", action="store_true", help="several people: login, owners, a queue cap, disk quotas, allowed folders")
+    serve.add_argument("--policy", metavar="FILE", help="the room's rules, a .json file; means --room")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only); 0.0.0.0 for a network")
+    serve.add_argument("--port", type=int, default=2718, help="port to listen on (2718)")
+    serve.add_argument(
+        "--password-file", metavar="FILE", help="its first line is the room's password; -: standard input; or $DISTILL_PASSWORD"
+    )
+    serve.add_argument("--presenter-password-file", metavar="FILE", help="the presenter's, another one; or $DISTILL_PRESENTER_PASSWORD")
+    serve.add_argument("--proxy", metavar="ADDRESS", default="127.0.0.1", help="the proxy in front, if it is not on this machine")
+    serve.add_argument("--https", action="store_true", help="visitors come by https through a proxy that does not say so")
+    serve.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
     export = _command(commands_of, "export", "write a student as a safetensors folder that plain from_pretrained loads", commands.export)
     export.add_argument("run", help="the training run")
     export.add_argument("--to", required=True, metavar="FOLDER", help="a new folder")

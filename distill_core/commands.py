@@ -265,6 +265,12 @@ def _show_run(run: Run) -> None:
     print("\n".join(f"  | {line}" for line in run.log_tail(10)))
 
 
+def serve(options: Options) -> None:
+    from .serve import serve_command
+
+    serve_command(options)
+
+
 def export(options: Options) -> None:
     from .export import export_model
 

@@ -24,11 +24,11 @@ VEGA_LITE = ".".join(charts.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one JavaScript text; built once (about 2 s, no network) into home()/assets."""
-    import vl_convert
-
     version = importlib.metadata.version("vl-convert-python")
     path = home() / "assets" / f"vega-embed-{VEGA_LITE}-{version}.js"
     if not path.exists():
+        import vl_convert
+
         made = vl_convert.javascript_bundle("globalThis.distillVegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")

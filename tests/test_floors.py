@@ -17,7 +17,7 @@ FLOORS = {
     },
     2: {"batches", "capture_plan", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
-    4: {"__main__", "cache_commands", "cli", "commands", "worker"},
+    4: {"__main__", "cache_commands", "cli", "commands", "serve", "worker"},
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
 HEAVY = {"torch", "transformers", "accelerate", "triton", "marimo"}
