@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import runs
+from .. import room, runs
 from ..cache import delete_cache
 from ..errors import CacheError, RunError
 from ..paths import caches_dir, checked_name
@@ -48,8 +48,15 @@ def _users(role: str, name: str) -> list[str]:
     return [run.id for run in runs.list_runs() if inputs_of(run).get(role) == name]
 
 
-def delete(what: Deletion) -> int:
-    """Delete it; returns the bytes that came back. Raises RunError or CacheError if it is active, or became so meanwhile."""
+def delete(what: Deletion, *, by: room.Visitor | None = None) -> int:
+    """Delete it; returns the bytes that came back. Raises RunError or CacheError if it is active, or became so meanwhile.
+
+    In a room `by` is the visitor who asks. Raises RoomError if it is not theirs to delete.
+    """
+    if what.kind == "run":
+        room.check_may_touch(by or room.Visitor(), runs.open_run(what.name))
+    else:
+        room.check_may_touch_cache(by or room.Visitor(), what.name)
     now = deletion_of(what.kind, what.name)
     if now.refused:
         raise (RunError if now.kind == "run" else CacheError)(f"{now.refused}.")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..cache import delete_cache, estimate
+from ..cache import estimate
 from ..config import DistillConfig
 from ..errors import RoomError
 from ..paths import caches_dir, locks_dir, runs_dir
-from ..runs import Kind, Run, Status, delete_run, list_runs
+from ..runs import Kind, Run, Status, list_runs
 from ..units import show_disk
 from .places import check_config
 from .policy import Policy, policy
@@ -123,20 +123,14 @@ def _folder_bytes(folder: Path) -> int:
 
 
 def check_may_touch_cache(visitor: Visitor, name: str) -> None:
-    """Raise RoomError, in a room, unless the visitor captured the cache and no one else learned from it, or is the presenter.
-
-    For all alike: not while a run reads it.
-    """
-    readers = [run for run in list_runs() if run.stored_status().kind == "train" and run.inputs().get("cache") == name]
-    busy = [run.id for run in readers if run.status().is_active]
-    if busy:
-        raise RoomError(f"cache {name}: run {busy[0]} learns from it now. Wait for it, or stop it first.")
+    """Raise RoomError, in a room, unless the visitor captured the cache and no one else learned from it, or is the presenter."""
     if policy() is None or visitor.is_presenter:
         return
     owner = next((use.owner for use in disk_use() if (use.what, use.name) == ("cache", name)), "")
     if not owner or owner != visitor.name:
         raise RoomError(f"cache {name} belongs to {owner or 'the room'}: ask {owner + ', or ' if owner else ''}the presenter to delete it.")
-    others = sorted({status.owner for run in readers if (status := run.stored_status()).owner not in ("", visitor.name)})
+    readers = [run.stored_status().owner for run in list_runs("train") if run.inputs().get("cache") == name]
+    others = sorted(set(readers) - {"", visitor.name})
     if others:
         raise RoomError(f"cache {name}: {', '.join(others)} learned from it, and needs it to judge and to export. Ask the presenter.")
 
@@ -147,15 +141,3 @@ def stop(visitor: Visitor, run: Run) -> None:
 
     check_may_touch(visitor, run)
     stop_job(run)
-
-
-def delete(visitor: Visitor, run: Run) -> int:
-    """Delete the run; returns the bytes that come back. Raises RoomError if it is not the visitor's, RunError while it is active."""
-    check_may_touch(visitor, run)
-    return delete_run(run.id)
-
-
-def delete_room_cache(visitor: Visitor, name: str) -> int:
-    """Delete the cache; returns the bytes that come back. Raises as `check_may_touch_cache` and `delete_cache` do."""
-    check_may_touch_cache(visitor, name)
-    return delete_cache(name)

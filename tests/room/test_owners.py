@@ -6,8 +6,9 @@ import psutil
 import pytest
 
 from distill_core import jobs, room
+from distill_core.comparison.deletion import delete, deletion_of
 from distill_core.config import DistillConfig, from_dict
-from distill_core.errors import RoomError, RunError
+from distill_core.errors import CacheError, RoomError, RunError
 from distill_core.paths import caches_dir
 from distill_core.room import Visitor
 from distill_core.runs import create_run, list_runs
@@ -58,12 +59,13 @@ def test_only_owner_and_presenter_touch(a_room):
         room.check_may_touch(NOBODY, from_terminal)
     room.stop(PRESENTER, run)
     assert run.stop_requested()
-    with pytest.raises(RunError, match="is active"):
-        room.delete(ADA, run)
+    with pytest.raises(RunError, match="stop it first"):
+        delete(deletion_of("run", run.id), by=ADA)
     run.update(state="stopped")
-    with pytest.raises(RoomError):
-        room.delete(BOB, run)
-    assert room.delete(ADA, run) > 0
+    for visitor in (BOB, None):
+        with pytest.raises(RoomError):
+            delete(deletion_of("run", run.id), by=visitor)
+    assert delete(deletion_of("run", run.id), by=ADA) > 0
     assert not run.folder.exists()
 
 
@@ -143,14 +145,14 @@ def test_whose_cache(a_room):
     with pytest.raises(RoomError, match="belongs to Ada"):
         room.check_may_touch_cache(BOB, "mine")
     reader = create_run("train", DistillConfig(), inputs={"cache": "mine"}, owner="Bob")
-    with pytest.raises(RoomError, match="learns from it now"):
-        room.check_may_touch_cache(PRESENTER, "mine")
+    with pytest.raises(CacheError, match="in use by"):
+        delete(deletion_of("cache", "mine"), by=PRESENTER)
     reader.update(state="done")
     with pytest.raises(RoomError, match="Bob learned from it"):
         room.check_may_touch_cache(ADA, "mine")
     room.check_may_touch_cache(PRESENTER, "mine")
-    room.delete(BOB, reader)
-    assert room.delete_room_cache(ADA, "mine") == 10
+    delete(deletion_of("run", reader.id), by=BOB)
+    assert delete(deletion_of("cache", "mine"), by=ADA) == 10
     with pytest.raises(RoomError, match="belongs to the room"):
         room.check_may_touch_cache(ADA, "unknown")
 
