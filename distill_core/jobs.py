@@ -11,9 +11,11 @@ from .config import DistillConfig
 from .errors import RunError
 from .paths import locks_dir
 from .processes import this_machine
-from .runs import Run, create_run, list_runs, open_run
+from .runs import Run, create_run, open_run
+from .waiting import expected_wait_s, runs_ahead, waiting_words
 
 POLL_S = 0.5
+LONGEST_POLL_S = 5.0
 STOP_PATIENCE_S = 30.0
 """A cluster's job that has not ended this long after a stop was asked for is ended through its engine when it is asked for again."""
 
@@ -167,26 +169,23 @@ def device_held(run: Run, say: Callable[[str], None]) -> Iterator[bool]:
                 break
             except Timeout:
                 pass
-        words = f"waiting for {device}: {len(ahead)} ahead, {ahead[-1].id} next" if ahead else f"waiting for {device}"
+        wait_s = expected_wait_s(ahead)
+        words = waiting_words(device, len(ahead), wait_s)
         if run.stored_status().phase != words:
-            run.update(phase=words)
+            run.update(phase=words, num_ahead=len(ahead), wait_s=wait_s)
             say(words)
-        time.sleep(POLL_S)
+        _sleep_unless_stopped(run, min(LONGEST_POLL_S, POLL_S * max(1, len(ahead))))
     try:
         yield True
     finally:
         lock.release()
 
 
-def runs_ahead(run: Run) -> list[Run]:
-    """Active runs on the same device that were created earlier."""
-    own = run.stored_status()
-    statuses = [(other, other.status()) for other in list_runs() if other.id != run.id]
-    return [
-        other
-        for other, status in statuses
-        if status.is_active and status.device == own.device and (status.created_s, status.id) < (own.created_s, own.id)
-    ]
+def _sleep_unless_stopped(run: Run, seconds: float) -> None:
+    """Looking at all runs is what costs: sixty that wait must not keep the machine busy, yet stop at once."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not run.stop_requested():
+        time.sleep(POLL_S)
 
 
 def wait(run: Run, *, timeout_s: float = 3600.0) -> None:

@@ -56,6 +56,10 @@ class Status(BaseModel):
     total: int = 0
     unit: str = ""
     time_left_s: float | None = None
+    num_ahead: int = 0
+    """While it waits: runs that come first on its device."""
+    wait_s: float | None = None
+    """While it waits: seconds until they have ended, by a guess; none: nothing to go by."""
     error: str | None = None
     result: dict[str, Any] = Field(default_factory=dict)
 

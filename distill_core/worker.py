@@ -24,7 +24,7 @@ def execute(run: Run, *, screen: TextIO | None = None) -> Status:
     with _signals_ask_to_stop(run, progress), _life_shown(run), device_held(run, progress.say) as is_our_turn:
         if not is_our_turn:
             return run.update(state="stopped", ended_s=time.time(), phase="stopped before it began")
-        run.update(state="running", started_s=time.time())
+        run.update(state="running", started_s=time.time(), num_ahead=0, wait_s=None)
         try:
             _step(run)(run, progress)
         except Stopped:
