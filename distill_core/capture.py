@@ -32,7 +32,8 @@ from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
 from .errors import CacheError
-from .heads import Head, check_documents_kept_apart, probe_head, read_head
+from .heads import Head, probe_head, read_head
+from .independence import check_independence
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
 from .sparse import SparseRows, read_batch, widened
@@ -129,8 +130,7 @@ def _load_teacher(work: _Work) -> tuple[Any, Head]:
     work.progress.phase(f"loading the teacher {teacher.model} ({show_count(work.facts.num_parameters)} parameters)")
     model = models.load_model(teacher.model, revision=teacher.revision, dtype=work.dtype, device=device).eval()
     head = widened(read_head(model, probe_head(model, work.plan.vocab_size)))
-    if work.config.text.packing:
-        check_documents_kept_apart(model, work.plan.vocab_size)
+    check_independence(model, work.plan.vocab_size, packing=work.config.text.packing, trained=False)
     return model, head
 
 

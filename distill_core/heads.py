@@ -5,9 +5,9 @@ silently wrong for models that transform or scale it before the head, so the mod
 everything it does afterwards (a scale, a softcap) is found by a probe and checked against the model's own logits, once, before work starts.
 """
 # B: batch   L: tokens in a window   D: hidden size   V: rows of the head (vocabulary, padding rows included)   R: probe values
+# S: hidden states made up to try the head
 
 import inspect
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,6 +71,12 @@ def head_module(model: nn.Module) -> nn.Linear:
             f"model {name}: its head carries an adapter ({type(head).__name__}), so its weight alone is not the head. "
             "Leave the head out of the adapter's target_modules."
         )
+    strange = sorted({key for key, _ in head.named_parameters()} - {"weight", "bias"})
+    if strange:
+        raise ModelError(
+            f"model {name}: its head, a {type(head).__name__}, has more parameters than weight and bias ({strange[0]}), so its logits are "
+            "more than one product. Pick another model."
+        )
     weight = getattr(head, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or not weight.is_floating_point():
         held = tuple(weight.shape) if isinstance(weight, torch.Tensor) else type(weight).__name__
@@ -105,7 +111,7 @@ def _replaced_forward(head: nn.Module, stub: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
     """Dropout off inside; every module's own mode is restored, frozen parts included."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -123,10 +129,20 @@ def _without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
     return {"use_cache": False, **inputs} if takes_any or "use_cache" in parameters else inputs
 
 
-def head_inputs(model: nn.Module, **inputs: Any) -> torch.Tensor:
-    """hidden_BLD: what enters the head for these inputs; no logits are computed and gradients flow into the body.
+class Body(NamedTuple):
+    """What a model computes before its head."""
+
+    hidden_BLD: torch.Tensor
+    """What enters the head."""
+    router_loss: torch.Tensor | None
+    """Mixture of experts, where asked for: the load-balancing loss that transformers computes, 0-d, not yet weighted."""
+
+
+def run_body(model: nn.Module, *, with_router_loss: bool = False, **inputs: Any) -> Body:
+    """The model up to its head for these inputs; no logits are computed and gradients flow into the body.
 
     The whole model is called, so wrappers, hooks, adapters, autocast and gradient checkpointing work as ever. Give no labels.
+    `with_router_loss`: only for models that have one (`routers.has_router_loss`).
     Raises ModelError if the head was not called exactly once.
     """
     seen: list[torch.Tensor] = []
@@ -135,20 +151,30 @@ def head_inputs(model: nn.Module, **inputs: Any) -> torch.Tensor:
         seen.append(hidden_BLD)
         return hidden_BLD[..., :1]  # what follows the head must work on something; one column costs nothing
 
+    asked = {"output_router_logits": True} if with_router_loss else {}
     with _replaced_forward(head_module(model), keep):
-        model(**_without_cache(model, inputs))
+        output = model(**_without_cache(model, inputs), **asked)
     if len(seen) != 1:
         raise ModelError(
             f"model {type(unwrapped(model)).__name__} called its head {len(seen)} times in one pass, not once, "
             "so its logits are not one product. Pick another model."
         )
-    return seen[0]
+    return Body(seen[0], output.aux_loss if with_router_loss else None)
 
 
-def _sample_ids(model: nn.Module, vocab_size: int, num_tokens: int) -> torch.Tensor:
+def head_inputs(model: nn.Module, **inputs: Any) -> torch.Tensor:
+    """hidden_BLD alone, as `run_body` gives it."""
+    return run_body(model, **inputs).hidden_BLD
+
+
+def sample_ids(model: nn.Module, vocab_size: int, num_tokens: int) -> torch.Tensor:
+    """The same random ids below vocab_size every time, [1, num_tokens]; never the padding token, which some models treat apart."""
     generator = torch.Generator().manual_seed(0)
-    device = next(model.parameters()).device
-    return torch.randint(vocab_size, (1, num_tokens), generator=generator).to(device)
+    ids = torch.randint(vocab_size, (1, num_tokens), generator=generator)
+    padding = getattr(getattr(unwrapped(model), "config", None), "pad_token_id", None)
+    if padding is not None:
+        ids[ids == padding] = (padding + 1) % vocab_size
+    return ids.to(next(model.parameters()).device)
 
 
 def probe_head(model: nn.Module, vocab_size: int | None = None) -> HeadOps:
@@ -160,30 +186,48 @@ def probe_head(model: nn.Module, vocab_size: int | None = None) -> HeadOps:
     """
     head = head_module(model)
     rows = head.weight.shape[0]
+    real = min(vocab_size or rows, rows)
     name = type(unwrapped(model)).__name__
-    inputs = _without_cache(model, {"input_ids": _sample_ids(model, min(vocab_size or rows, rows), 8)})
-    ramp_R = _ramp(rows, inputs["input_ids"].device)
+    inputs = _without_cache(model, {"input_ids": sample_ids(model, real, 8)})
+    ramp_R = _ramp(real, inputs["input_ids"].device)
+    padded_V = torch.cat([ramp_R, ramp_R.new_zeros(rows - real)])
 
-    with _in_eval_mode(model), torch.no_grad():
-        with _replaced_forward(head, lambda hidden: ramp_R.expand(*hidden.shape[:-1], rows)):
+    with in_eval_mode(model), torch.no_grad():
+        _check_product(head, name)
+        with _replaced_forward(head, lambda hidden: padded_V.expand(*hidden.shape[:-1], rows)):
             seen = model(**inputs).logits
-        if seen.shape[-1] != rows:
+        if not real <= seen.shape[-1] <= rows:
             raise ModelError(
                 f"model {name}: its head has {rows:,} rows but its logits {seen.shape[-1]:,}, so it does more than one product. "
                 "Pick another model."
             )
-        seen_R = seen.reshape(-1, rows)[-1]
+        seen_R = seen[..., :real].reshape(-1, real)[-1]
         rounding = 1e-4 if seen_R.dtype == torch.float32 else 1e-2
         ops = _fit(name, ramp_R.double().cpu(), seen_R.double().cpu(), _numbers(unwrapped(model)), rounding)
         _check_against_logits(model, name, inputs, ops)
     return ops
 
 
-def _ramp(rows: int, device: torch.device) -> torch.Tensor:
+def _check_product(head: nn.Linear, name: str) -> None:
+    """The head itself must be hidden @ weight.T + bias, for large values too: a cap inside it would not show in small logits."""
+    generator = torch.Generator().manual_seed(0)
+    trial_SD = torch.randn(4, head.weight.shape[1], generator=generator).to(head.weight)
+    raw_SV = nn.functional.linear(trial_SD, head.weight)
+    trial_SD = trial_SD * (1e3 / raw_SV.abs().max().clamp_min(1e-6))
+    ours_SV = nn.functional.linear(trial_SD, head.weight, getattr(head, "bias", None))
+    error = (head(trial_SD) - ours_SV).abs().max().item()
+    if not error <= 2e-2 * ours_SV.abs().max().item():
+        raise ModelError(
+            f"model {name}: its head, a {type(head).__name__}, gives other values than hidden states times its weight, by up to "
+            f"{error:.3g}. Pick another model."
+        )
+
+
+def _ramp(num: int, device: torch.device) -> torch.Tensor:
     """Raw logits of both signs, spaced evenly in their logarithm, in float32 whatever the model's own type."""
     low, high = PROBE_LIMITS
-    sizes = torch.logspace(torch.tensor(low).log10().item(), torch.tensor(high).log10().item(), (rows + 1) // 2)
-    return torch.cat([-sizes.flip(0), sizes])[-rows:].to(device)
+    sizes = torch.logspace(torch.tensor(low).log10().item(), torch.tensor(high).log10().item(), (num + 1) // 2)
+    return torch.cat([-sizes.flip(0), sizes])[-num:].to(device)
 
 
 def _fit(name: str, ramp_R: torch.Tensor, seen_R: torch.Tensor, known: list[float], rounding: float) -> HeadOps:
@@ -227,7 +271,7 @@ def _check_against_logits(model: nn.Module, name: str, inputs: dict[str, Any], o
     truth = model(**inputs).logits
     head = read_head(model, ops)
     bias_V = None if head.bias_V is None else head.bias_V.to(hidden_BLD.dtype)
-    ours = ops.apply(nn.functional.linear(hidden_BLD, head.weight_VD.to(hidden_BLD.dtype), bias_V).float())
+    ours = ops.apply(nn.functional.linear(hidden_BLD, head.weight_VD.to(hidden_BLD.dtype), bias_V).float())[..., : truth.shape[-1]]
     if ours.shape != truth.shape:
         raise ModelError(
             f"model {name}: logits of shape {tuple(truth.shape)} where its head gives {tuple(ours.shape)}. Pick another model."
@@ -239,33 +283,3 @@ def _check_against_logits(model: nn.Module, name: str, inputs: dict[str, Any], o
             f"model {name}: its logits differ by up to {error:.3g} (allowed {allowed:.3g}) from hidden states times the head's weight "
             f"with scale {ops.logit_scale:g} and softcap {ops.logit_softcap}; what it does besides is not known. Pick another model."
         )
-
-
-def check_documents_kept_apart(model: nn.Module, vocab_size: int | None = None) -> None:
-    """Raise ModelError unless two documents in one window, told apart by `position_ids` that restart, are read as if each were alone.
-
-    Hidden states are compared in eval mode for a batch of two windows cut at different places. Recurrent models and models
-    without position ids fail: they carry the first document into the second.
-    """
-    name = type(unwrapped(model)).__name__
-    way_out = "Set text.packing to false (one document per window), or pick another model."
-    parameters = inspect.signature(unwrapped(model).forward).parameters
-    if "position_ids" not in parameters and not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        raise ModelError(f"model {name} takes no position_ids, so documents that share a window would see each other. {way_out}")
-    rows = head_module(model).weight.shape[0]
-    cuts, length = (5, 9), 14
-    ids_BL = _sample_ids(model, min(vocab_size or rows, rows), len(cuts) * length).view(len(cuts), length)
-    positions_BL = torch.tensor([[*range(cut), *range(length - cut)] for cut in cuts], device=ids_BL.device)
-
-    with _in_eval_mode(model), torch.no_grad():
-        shared_BLD = head_inputs(model, input_ids=ids_BL, position_ids=positions_BL).float()
-        for row, cut in enumerate(cuts):
-            for start, end in itertools.pairwise((0, cut, length)):
-                alone_LD = head_inputs(model, input_ids=ids_BL[row : row + 1, start:end])[0]
-                allowed = (1e-3 if alone_LD.dtype == torch.float32 else 5e-2) * alone_LD.float().abs().max().clamp_min(1e-6).item()
-                error = (alone_LD - shared_BLD[row, start:end]).abs().max().item()
-                if not error <= allowed:
-                    raise ModelError(
-                        f"model {name} does not keep documents that share a window apart: hidden states of tokens {start} to {end - 1} "
-                        f"change by {error:.3g} (allowed {allowed:.3g}) when another document shares their window. {way_out}"
-                    )

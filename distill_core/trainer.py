@@ -12,7 +12,8 @@ from . import metrics, models
 from .batches import Collate, Visits
 from .cache import open_cache
 from .device import pick_device
-from .heads import check_documents_kept_apart, probe_head
+from .heads import probe_head
+from .independence import check_independence
 from .progress import Progress, Stopped
 from .runs import Run
 from .students import build_student
@@ -38,8 +39,7 @@ def run_training(run: Run, progress: Progress) -> None:
     student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size).to(device)
     progress.say(f"student: {type(student).__name__}, {show_count(sum(p.numel() for p in student.parameters()))} parameters, on {device}")
     ops = probe_head(student, cache.plan.vocab_size)
-    if cache.packing:
-        check_documents_kept_apart(student, cache.plan.vocab_size)
+    check_independence(student, cache.plan.vocab_size, packing=cache.packing, trained=True)
 
     train = config.train
     windows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps

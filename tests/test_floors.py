@@ -15,7 +15,10 @@ FLOORS = {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
         "metrics", "panel", "playground", "processes", "progress", "room", "runs", "waiting", "walk",
     },
-    2: {"batches", "capture_plan", "device", "generation", "heads", "losses", "models", "scoring", "sparse", "students"},
+    2: {
+        "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",
+        "scoring", "sparse", "students",
+    },
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {"__main__", "cache_commands", "cli", "commands", "serve", "worker"},
 }  # fmt: skip

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from distill_core import models
 from distill_core.catalog import builtin_folder, facts
 from distill_core.errors import ModelError, VocabularyError
-from distill_core.heads import HeadOps, check_documents_kept_apart, probe_head
+from distill_core.heads import HeadOps, probe_head
+from distill_core.independence import check_documents_kept_apart
 
 LLAMA = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 

@@ -20,7 +20,7 @@ FIELDS = {
     "head_dim": ("head_dim",),
     "vocab_size_config": ("vocab_size",),
     "max_positions": ("max_position_embeddings", "n_positions", "max_sequence_length"),
-    "num_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "num_experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
     "expert_size": ("moe_intermediate_size",),
 }
 
