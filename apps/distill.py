@@ -6,246 +6,230 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="Distil: teach a small model what a large one knows", css_file="walk.css")
 
 with app.setup(hide_code=True):
+    import contextlib
+
     import marimo as mo
 
-    from distill_core import catalog, charts, jobs, memory, panel, runs, walk
+    from distill_core import catalog, charts, jobs, language, memory, panel, push, room, runs, walk
     from distill_core.config import BUILTIN, hard_label_twin
-    from distill_core.walk import controls, scoreboard, views
+    from distill_core.walk import (
+        controls,
+        earlier,
+        facts,
+        glossary,
+        lesson,
+        lookups,
+        options,
+        pieces,
+        reading,
+        scoreboard,
+        steps,
+        take_home,
+    )
 
 
 @app.cell(hide_code=True)
-def hero():
-    mo.Html(views.HERO)
-    return
-
-
-@app.cell(hide_code=True)
-def bar(found, states):
-    _target, _sentence = walk.what_next(found)
-    _bar = mo.Html(views.step_bar(states, _sentence, _target, is_fixed=mo.app_meta().mode == "run"))
-    column(*(trouble(_words) for _words in found.problems), _bar)
-    return
-
-
-@app.cell(hide_code=True)
-def step_teacher(states, teacher, teacher_facts, teacher_problem):
-    _facts = mo.Html(views.model_facts(teacher_facts)) if teacher_facts else trouble(teacher_problem)
-    _words = "The large model to learn from. It is only read, never changed. Its facts come before anything is loaded or downloaded."
-    step("teacher", states, _words, teacher["kind"], teacher["model"] if teacher.value["kind"] != BUILTIN else None, _facts)
-    return
-
-
-@app.cell(hide_code=True)
-def step_text(states, text, token_problem, token_rows):
-    _where = {BUILTIN: [], "local": ["source", "column"], "hub": ["source", "column", "subset", "split"]}[text.value["kind"]]
-    _tokens = mo.Html(views.tokens(token_rows)) if token_rows else trouble(token_problem)
-    _lesson = "The best lesson in this app: set the windows to train on to 100, later to 1,600. With little text a teacher helps a lot; with plenty, less."
-    step(
-        "text",
-        states,
-        "What the teacher reads and the student learns from, cut into windows of equal length. Some documents are held out, for judging.",
-        text["kind"],
-        side_by_side(*(text[_name] for _name in _where)),
-        side_by_side(text["num_windows"], text["window_tokens"], text["packing"]),
-        _tokens,
-        mo.Html(views.aside(_lesson)),
+def overview(found, say, states):
+    column(
+        html(language.switch(query()) + pieces.hero(say)),
+        html(earlier.earlier_list(earlier.earlier_work(), query(), is_open=found.is_empty, say=say)),
+        *(trouble(_words) for _words in found.problems),
+        html(pieces.step_bar(states, *walk.what_next(found, say=say), is_fixed=mo.app_meta().mode == "run", say=say)),
     )
     return
 
 
 @app.cell(hide_code=True)
-def step_cache(cache_choice, capture, capture_button, config, cost, found, get_notes, loss, problem, states, stop_capture_button):
-    if states["cache"] == "working":
-        _press = side_by_side(stop_capture_button)
-    elif problem:
-        _press = trouble(problem)
-    else:
-        _again = "There is a cache already. Press again after a change above: a finished one is found, an unfinished one goes on."
-        _press = mo.Html(
-            views.press(
-                capture_button.text,
-                _again if found.cache else "The teacher reads the text once, and writes down what it thinks.",
-                state=states["cache"],
-            )
-        )
-    _changed = controls.differences(config, found.cache) if config and found.cache else []
+def the_lesson(say):
+    html(lesson.lesson(say=say))
+    return
+
+
+@app.cell(hide_code=True)
+def step_teacher(say, states, teacher, teacher_facts, teacher_problem):
+    _facts = html(facts.model_facts(teacher_facts, say=say)) if teacher_facts else trouble(teacher_problem)
+    step("teacher", states, say, teacher["kind"], fields("teacher", teacher), _facts)
+    return
+
+
+@app.cell(hide_code=True)
+def facts_of_teacher(say, teacher):
+    _model = BUILTIN if teacher.value["kind"] == BUILTIN else teacher.value["model"].strip()
+    _ask = say("Name a model: its Hugging Face id, a folder, or a .gguf file.")
+    with waiting(say("Asking for the model's facts …"), is_slow=teacher.value["kind"] == "hub"):
+        teacher_facts, teacher_problem = controls.tried(catalog.facts, _model) if _model else (None, _ask)
+    return teacher_facts, teacher_problem
+
+
+@app.cell(hide_code=True)
+def step_text(say, states, text, token_problem, token_rows):
+    _tokens = html(reading.tokens(token_rows, say=say)) if token_rows else trouble(token_problem)
+    _numbers, _hint = side_by_side(text["num_windows"], text["window_tokens"]), html(pieces.aside(say(steps.LESSON_HINT)))
+    step("text", states, say, text["kind"], fields("text", text), _numbers, _tokens, _hint, more("text", text, say))
+    return
+
+
+@app.cell(hide_code=True)
+def tokens_shown(opening, say, teacher, text):
+    # not from `config`: a slider of the loss should not read the text again
+    with waiting(say("Reading the first tokens …"), is_slow=text.value["kind"] == "hub" or teacher.value["kind"] != BUILTIN):
+        token_rows, token_problem = controls.tried(lookups.preview, opening, teacher.value, text.value, say=say)
+    return token_problem, token_rows
+
+
+@app.cell(hide_code=True)
+def step_cache(cache_choice, capture, capture_button, config, cost, found, get_notes, loss, problem, say, states, stop_capture_button):
+    _cache, _at = found.cache, loss.value["temperature"]
+    _changed = controls.differences(config, _cache, say=say) if config and _cache else []
     step(
         "cache",
         states,
-        "For each token the teacher writes down its most likely next tokens, and how likely each is. Then it leaves memory for good: *one* reading serves every later training.",
+        say,
         side_by_side(capture["top_k"], cache_choice),
-        mo.Html(views.cost(cost)) if cost else None,
-        _press,
+        more("capture", capture, say),
+        html(facts.cost(cost, say=say)) if cost else None,
+        press("cache", states, say, capture_button, problem=problem, stop=stop_capture_button, is_again=_cache is not None),
         trouble(get_notes().get("cache")),
-        mo.Html(views.cache_facts(found.cache, controls.kept_mass_at(found.cache, loss.value["temperature"]))) if found.cache else None,
-        mo.Html(views.stale(_changed)) if _changed else None,
+        html(pieces.aside(say("This cache was on disk already, finished: there was nothing left to read."))) if found.was_there else None,
+        html(facts.cache_facts(_cache, lookups.kept_mass_at(_cache, _at), say=say)) if _cache else None,
+        html(facts.stale(_changed, say=say)) if _changed else None,
     )
     return
 
 
 @app.cell(hide_code=True)
-def capture_panel(arrived, get_capture):
-    _run = controls.tried(runs.open_run, get_capture())[0] if get_capture() else None
-    mo.ui.anywidget(panel.LivePanel({"capture": _run}, panel.capture_pictures("capture"), on_change=arrived)) if _run else None
+def capture_panel(captured, get_capture, say):
+    live({say("capture"): get_capture()}, panel.capture_pictures(say("capture")), captured)
     return
 
 
 @app.cell(hide_code=True)
-def cache_browser(found, loss, peek):
+def cache_browser(found, loss, peek, say):
     _is_open, _at = peek.value["is_open"], loss.value["temperature"]
-    _rows, _words = controls.tried(controls.window_rows, found.cache, peek.value, _at) if found.cache and _is_open else (None, "")
-    column(
-        side_by_side(peek["is_open"], *((peek["split"], peek["window"]) if _is_open else ())),
-        trouble(_words),
-        mo.Html(views.window(_rows, temperature=_at)) if _rows else None,
-    ) if found.cache else None
+    _rows, _words = controls.tried(lookups.window_rows, found.cache, peek.value, _at) if found.cache and _is_open else (None, "")
+    _shown = html(reading.window(_rows, temperature=_at, say=say)) if _rows else trouble(_words)
+    column(side_by_side(peek["is_open"], *((peek["split"], peek["window"]) if _is_open else ())), _shown) if found.cache else None
     return
 
 
 @app.cell(hide_code=True)
-def step_student(plan, plan_problem, states, student, teacher_facts):
-    _init = student.value["init"]
-    _fields = {"fresh": ["num_layers", "hidden_size"], "prune_layers": ["num_layers"], "pretrained": ["model"]}[_init]
-    step(
-        "student",
-        states,
-        "The small model that will learn. It must share the teacher's tokens, or the cache would speak of words that it does not have.",
-        student["init"],
-        side_by_side(*(student[_name] for _name in _fields)),
-        mo.Html(views.suggestions(controls.siblings(teacher_facts))) if _init == "pretrained" and teacher_facts else None,
-        mo.Html(views.student_facts(plan.student, plan.teacher)) if plan else trouble(plan_problem),
-    )
+def step_student(plan, plan_problem, say, states, student, teacher_facts):
+    _siblings = lookups.siblings(teacher_facts) if student.value["init"] == "pretrained" and teacher_facts else None
+    _suggested = html(facts.suggestions(_siblings, say=say)) if _siblings is not None else None
+    _facts = html(facts.student_facts(plan.student, plan.teacher, say=say)) if plan else trouble(plan_problem)
+    step("student", states, say, student["init"], fields("student", student), _suggested, _facts)
     return
 
 
 @app.cell(hide_code=True)
-def step_loss(found, loss, states):
-    _rows = controls.kept_mass_rows(found.cache) if found.cache else []
-    _at = loss.value["temperature"]
+def step_loss(found, loss, say, states):
+    _rows, _at = lookups.kept_mass_rows(found.cache) if found.cache else [], loss.value["temperature"]
     step(
         "loss",
         states,
-        "What *being wrong* means. The student is pulled towards the teacher's whole distribution (KL), towards the text's own next token (hard labels), or both.",
-        side_by_side(loss["temperature"], loss["hard_share"]),
-        side_by_side(loss["divergence"], loss["tail"]),
-        mo.Html(views.formula(loss.value)),
+        say,
+        side_by_side(loss["temperature"], loss["hard_share"], loss["divergence"], loss["tail"]),
+        html(facts.formula(loss.value, say=say)),
+        more("loss", loss, say),
         chart_of(charts.kept_mass_chart(_rows, temperature=_at)),
-        mo.Html(views.kept_mass_words(_rows, _at)),
-        needs="" if found.cache else "a finished cache (step 3)",
-        then="Then: temperature, hard labels, and how much of the teacher's belief your cache holds.",
+        html(facts.kept_mass_words(_rows, _at, say=say)),
     )
     return
 
 
 @app.cell(hide_code=True)
-def step_plan(plan, plan_problem, states):
-    step(
-        "plan",
-        states,
-        "Three ways to train this student. *Online*: the teacher stays in memory. *Offline dense*: the cache replaces it. *Offline fused*, what happens here: the loss comes in chunks, and no matrix of all tokens × all vocabulary ever exists.",
-        chart_of(charts.plan_chart(plan.rows.to_dicts(), limit_gib=plan.limit_gib, limit_name=plan.limit_name))
-        if plan
-        else trouble(plan_problem),
-        mo.Html(views.plan_words(plan)) if plan else None,
-    )
+def step_plan(plan, plan_problem, say, states):
+    _chart = charts.plan_chart(plan.rows.to_dicts(), limit_gib=plan.limit_gib, limit_name=plan.limit_name) if plan else None
+    step("plan", states, say, *((chart_of(_chart), html(facts.plan_words(plan, say=say))) if plan else (trouble(plan_problem),)))
     return
 
 
 @app.cell(hide_code=True)
-def step_train(found, get_notes, problem, resume_button, states, stop_button, train, train_button):
-    if found.is_training:
-        _press = side_by_side(stop_button)
-    elif problem:
-        _press = trouble(problem)
-    else:
-        _again = "Change something and press again: the earlier run stays on disk."
-        _press = mo.Html(
-            views.press(
-                train_button.text,
-                _again if found.run else "The student learns, then its twin. Watch the lines below fall.",
-                state=states["train"],
-            )
-        )
+def step_train(found, get_notes, problem, resume_button, say, states, stop_button, train, train_button):
     step(
         "train",
         states,
-        "Each **step** shows the student some windows and turns its weights a little. The *hard-label twin* is the honest comparison: same student, same text, same steps, no teacher.",
-        side_by_side(train["max_steps"], train["batch_size"], train["learning_rate"], train["seed"]),
+        say,
+        side_by_side(train["max_steps"], train["batch_size"], train["learning_rate"]),
         train["twin"],
-        _press,
+        more("train", train, say),
+        press("train", states, say, train_button, problem=problem, stop=stop_button, is_again=found.run is not None),
         resume_button if found.can_resume else None,
         trouble(get_notes().get("train")),
-        needs="" if found.cache else "a finished cache (step 3)",
-        then="Then: live charts of loss, memory, and agreement with the teacher.",
     )
     return
 
 
 @app.cell(hide_code=True)
-def train_panel(arrived, get_training):
-    _ids = dict(zip(("student", "hard-label twin"), get_training(), strict=False))
-    _tracks = {_name: _run for _name, _id in _ids.items() if _id and (_run := controls.tried(runs.open_run, _id)[0])}
-    mo.ui.anywidget(panel.LivePanel(_tracks, controls.training_pictures(_tracks), on_change=arrived)) if _tracks else None
+def train_panel(arrived, get_training, say):
+    _names = say("student"), say("hard-label twin")
+    live(dict(zip(_names, get_training(), strict=False)), lookups.training_pictures, arrived)
     return
 
 
 @app.cell(hide_code=True)
-def step_judge(found, get_notes, judge_button, states):
-    _to_press = found.evaluation is None and states["judge"] != "working"
-    step(
-        "judge",
-        states,
-        "How good is the student on text that it never saw? *Bits per byte* compares models whatever their tokens; *KL* says how far its beliefs are from the teacher's.",
-        mo.Html(
-            views.press(
-                judge_button.text,
-                "Student, twin and teacher are measured on the held-out text, and each writes a little.",
-                state=states["judge"],
-            )
-        )
-        if _to_press
-        else None,
-        trouble(get_notes().get("judge")),
-        *(judged(found.evaluation) if found.evaluation else []),
-        needs="" if found.is_trained else "a trained student (step 7)",
-        then="Then: the student beside its teacher, its twin and its untrained self, on text none of them was trained on.",
-    )
+def step_judge(found, get_notes, judge_button, say, states):
+    _press = press("judge", states, say, judge_button) if found.evaluation is None else None
+    step("judge", states, say, _press, trouble(get_notes().get("judge")), *(judged(found.evaluation, say) if found.evaluation else []))
     return
 
 
 @app.cell(hide_code=True)
-def judge_panel(arrived, found, get_judging):
-    _run = controls.tried(runs.open_run, get_judging())[0] if found.judge and found.judge.state != "done" else None
-    mo.ui.anywidget(panel.LivePanel({"judging": _run}, on_change=arrived)) if _run else None
+def judge_panel(arrived, found, get_judging, say):
+    live({say("judging"): get_judging() if found.judge and found.judge.state != "done" else None}, [], arrived)
     return
 
 
 @app.cell(hide_code=True)
-def step_home(export_button, found, get_notes, states):
-    _there = found.exported
+def step_home(export_button, found, get_notes, push_button, push_to, say, states, visitor):
+    _there, _notes = found.exported, get_notes()
+    _refused = push.refusal() if _there and visitor.is_presenter else ""
     step(
         "home",
         states,
-        "The student, its tokenizer, and a model card: teacher, cache, temperature, kept mass, measured quality. It loads without this app.",
-        mo.Html(views.exported(_there))
+        say,
+        html(facts.exported(_there, say=say)) if _there else press("home", states, say, export_button),
+        mo.download(data=lambda: take_home.zipped(_there), filename=f"{_there.name}.zip", label=say("Download as .zip"))
         if _there
-        else mo.Html(views.press(export_button.text, "Writes a folder that any Hugging Face program can load.", state=states["home"])),
-        mo.download(data=lambda: controls.zipped(_there), filename=f"{_there.name}.zip", label="Download as .zip") if _there else None,
-        trouble(get_notes().get("home")),
-        needs="" if found.evaluation else "a judged student (step 8)",
-        then="Then: a folder that plain from_pretrained loads, with a card that says where the student comes from.",
+        else None,
+        side_by_side(push_to, push_button) if _there and visitor.is_presenter and not _refused else None,
+        html(pieces.quiet(pieces.text(say.known(_refused)))),
+        html(pieces.aside(_notes["pushed"])) if "pushed" in _notes else trouble(_notes.get("home")),
     )
     return
 
 
 @app.cell(hide_code=True)
-def one_config(config, found):
+def launch_export(attempt, export_button, go, say):
+    mo.stop(not export_button.value)
+    _id = walk.place_from(query()).run
+    if attempt("home", lambda: watched(say("Writing the folder …"), take_home.exporting(_id), take_home.export_s(_id), say)):
+        go()
+    return
+
+
+@app.cell(hide_code=True)
+def launch_push(attempt, push_button, push_to, say, set_notes, visitor):
+    mo.stop(not push_button.value or not visitor.is_presenter)
+    _folder, _repo = walk.export_folder(walk.place_from(query()).run), push_to.value.strip()
+    if attempt(
+        "home", lambda: watched(say("Sending …"), take_home.pushing(_folder, push.checked_repo_id(_repo)), take_home.push_s(_folder), say)
+    ):
+        set_notes({"pushed": say("Sent to the Hub, private: {repo}", repo=_repo)})
+    return
+
+
+@app.cell(hide_code=True)
+def one_config(config, found, say):
     _config = controls.for_cache(config, found.cache) if config and found.cache else config
-    _terminal = f"The same in a terminal: `python -m distill_core train --config config.json --twin --cache {found.cache.name if found.cache else 'NAME'}`"
-    _file = mo.download(data=_config.to_json().encode(), filename="config.json", label="Download config.json") if _config else None
+    _file = mo.download(data=_config.to_json().encode(), filename="config.json", label=say("Download config.json")) if _config else None
+    _capture = "python -m distill_core capture --config config.json"
+    _train = f"python -m distill_core train --config config.json --twin --cache {found.cache.name if found.cache else 'NAME'}"
+    _terminal = mo.md(say("The same in a terminal:") + f"\n```bash\n{_capture}\n{_train}\n```")
     _text = mo.md(f"```json\n{_config.to_json()}```") if _config else None
     column(
-        mo.accordion({"The one config behind all these controls": column(mo.md(_terminal), _file, _text)}),
+        mo.accordion({say("The one config behind all these controls"): column(_terminal, _file, _text)}),
+        mo.accordion({say("All words explained"): html(glossary.glossary(say=say))}),
         mo.Html('<div class="walk-room"></div>'),
     )
     return
@@ -254,137 +238,48 @@ def one_config(config, found):
 @app.cell
 def opening():
     # read once: a reload finds its settings again, and a later change of the address does not reset the controls
-    opening = walk.opening_config(walk.place_from(mo.query_params().to_dict()))
-    start = controls.control_values(opening)
-    return opening, start
+    say = language.in_language(language.language_of(query()))
+    opening = walk.opening_config(walk.place_from(query()))
+    visitor = room.visitor_of(mo.app_meta().request)
+    return opening, say, visitor
 
 
 @app.cell
-def teacher_controls(start):
-    _kinds = {"built-in (tiny, no download)": BUILTIN, "Hugging Face": "hub", "folder or .gguf file": "local"}
-    _at = start["teacher"]
-    teacher = mo.ui.dictionary(
-        {
-            "kind": mo.ui.radio(_kinds, value=label_of(_kinds, _at["kind"]), inline=True),
-            "model": mo.ui.text(_at["model"], placeholder="Qwen/Qwen3-8B, or a path", label="Id or path", full_width=True),
-        }
+def forms(opening, say):
+    _at = controls.control_values(opening)
+    capture, loss, student = form("capture", _at["capture"], say), form("loss", _at["loss"], say), form("student", _at["student"], say)
+    teacher, text, train = (
+        form("teacher", _at["teacher"], say),
+        form("text", _at["text"], say),
+        form("train", _at["train"] | {"twin": True}, say),
     )
-    return (teacher,)
+    peek = form("peek", {"is_open": False, "split": "train", "window": 0}, say)
+    return capture, loss, peek, student, teacher, text, train
 
 
 @app.cell
-def text_controls(start):
-    _kinds = {"built-in stories": BUILTIN, "Hugging Face dataset": "hub", "local .txt, .jsonl or .parquet": "local"}
-    _at = start["text"]
-    _counts = stops([50, 100, 200, 400, 800, 1600, 3200, 6400, 12800], _at["num_windows"])
-    _lengths = stops([64, 128, 256, 512, 1024, 2048, 4096, 8192], _at["window_tokens"])
-    text = mo.ui.dictionary(
-        {
-            "kind": mo.ui.radio(_kinds, value=label_of(_kinds, _at["kind"]), inline=True),
-            "source": mo.ui.text(_at["source"], placeholder="path, or owner/name", label="Path or id"),
-            "column": mo.ui.text(_at["column"], label="Column (text, or chat messages)"),
-            "subset": mo.ui.text(_at["subset"], label="Subset"),
-            "split": mo.ui.text(_at["split"], label="Split"),
-            "num_windows": mo.ui.slider(steps=_counts, value=_at["num_windows"], show_value=True, label="Windows to train on"),
-            "window_tokens": mo.ui.dropdown(_lengths, value=_at["window_tokens"], label="Tokens in a window"),
-            "packing": mo.ui.checkbox(_at["packing"], label="several documents share a window"),
-        }
-    )
-    return (text,)
-
-
-@app.cell
-def capture_controls(start):
-    _k = start["capture"]["top_k"]
-    _top_k = mo.ui.slider(steps=stops([1, 5, 10, 20, 50, 100, 200], _k), value=_k, show_value=True, label="Tokens kept per position (K)")
-    capture = mo.ui.dictionary({"top_k": _top_k})
-    cache_choice = mo.ui.dropdown(walk.cache_names(), label="or use a cache that is here")
-    return cache_choice, capture
-
-
-@app.cell
-def peek_controls():
-    _splits = {"to train on": "train", "held out": "heldout"}
-    peek = mo.ui.dictionary(
-        {
-            "is_open": mo.ui.switch(label="Look into the cache, token by token"),
-            "split": mo.ui.dropdown(_splits, value="to train on", allow_select_none=False, label="Windows"),
-            "window": mo.ui.number(0, 1_000_000_000, step=1, value=0, label="Number, from 0"),
-        }
-    )
-    return (peek,)
-
-
-@app.cell
-def student_controls(start):
-    _inits = {"fresh small model": "fresh", "the teacher with layers removed": "prune_layers", "smaller pretrained model": "pretrained"}
-    _at = start["student"]
-    student = mo.ui.dictionary(
-        {
-            "init": mo.ui.radio(_inits, value=label_of(_inits, _at["init"]), inline=True),
-            "num_layers": mo.ui.number(0, 200, value=_at["num_layers"], label="Layers (0: half of the teacher's)"),
-            "hidden_size": mo.ui.number(0, 16384, step=8, value=_at["hidden_size"], label="Width (0: half of the teacher's)"),
-            "model": mo.ui.text(_at["model"], placeholder="Qwen/Qwen3-0.6B, or a path", label="Id or path", full_width=True),
-        }
-    )
-    return (student,)
-
-
-@app.cell
-def loss_controls(start):
-    _ways = {"match all it finds likely (forward KL)": "forward_kl", "match its favourites (reverse KL)": "reverse_kl"}
-    _tails = {"kept as one entry (bucket)": "bucket", "spread over the kept (renormalize)": "renormalize", "left out (drop)": "drop"}
-    _at = start["loss"]
-    _temperatures, _shares = (
-        stops([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8], _at["temperature"]),
-        stops([0, 0.1, 0.25, 0.5, 0.75, 0.9, 1], _at["hard_share"]),
-    )
-    loss = mo.ui.dictionary(
-        {
-            "temperature": mo.ui.slider(steps=_temperatures, value=_at["temperature"], show_value=True, label="Temperature T"),
-            "hard_share": mo.ui.slider(steps=_shares, value=_at["hard_share"], show_value=True, label="Share of hard labels"),
-            "divergence": mo.ui.dropdown(_ways, value=label_of(_ways, _at["divergence"]), label="The student should"),
-            "tail": mo.ui.dropdown(_tails, value=label_of(_tails, _at["tail"]), label="What K leaves out is"),
-        }
-    )
-    return (loss,)
-
-
-@app.cell
-def train_controls(start):
-    _at = start["train"]
-    _rates = dict.fromkeys(
-        [controls.AUTOMATIC, "1e-05", "2e-05", "5e-05", "0.0001", "0.0003", "0.001", "0.003", "0.005", "0.01", _at["learning_rate"]]
-    )
-    train = mo.ui.dictionary(
-        {
-            "max_steps": mo.ui.number(1, 1_000_000, value=_at["max_steps"], label="Steps"),
-            "batch_size": mo.ui.number(1, 1024, value=_at["batch_size"], label="Windows in a step"),
-            "learning_rate": mo.ui.dropdown(list(_rates), value=_at["learning_rate"], label="Learning rate"),
-            "seed": mo.ui.number(0, 1_000_000, value=_at["seed"], label="Seed"),
-            "twin": mo.ui.checkbox(True, label="also train its hard-label twin (the same time again)"),
-        }
-    )
-    return (train,)
-
-
-@app.cell
-def buttons():
+def buttons(say):
+    cache_choice = mo.ui.dropdown(walk.cache_names(), label=say("or use a cache that is here"))
     capture_button, train_button, judge_button, export_button = (
-        mo.ui.run_button(kind="success", label=_name) for _name in ("Capture", "Train", "Judge", "Export")
+        mo.ui.run_button(kind="success", label=say(_name)) for _name in pieces.BUTTONS
     )
-    stop_capture_button = mo.ui.run_button(kind="warn", label="Stop, keep what is finished")
-    stop_button = mo.ui.run_button(kind="warn", label="Stop, keep the student as it is")
-    resume_button = mo.ui.run_button(label="Go on from the last checkpoint")
-    return capture_button, export_button, judge_button, resume_button, stop_button, stop_capture_button, train_button
-
-
-@app.cell
-def facts(teacher):
-    _model = BUILTIN if teacher.value["kind"] == BUILTIN else teacher.value["model"].strip()
-    _ask = "Name a model: its Hugging Face id, a folder, or a .gguf file."
-    teacher_facts, teacher_problem = controls.tried(catalog.facts, _model) if _model else (None, _ask)
-    return teacher_facts, teacher_problem
+    stop_capture_button = mo.ui.run_button(kind="warn", label=say("Stop, keep what is finished"))
+    stop_button = mo.ui.run_button(kind="warn", label=say("Stop, keep the student as it is"))
+    resume_button = mo.ui.run_button(label=say("Go on from the last checkpoint"))
+    push_to = mo.ui.text(placeholder="owner/name", label=say("To the Hugging Face Hub, private, as"))
+    push_button = mo.ui.run_button(label=say("Send"))
+    return (
+        cache_choice,
+        capture_button,
+        export_button,
+        judge_button,
+        push_button,
+        push_to,
+        resume_button,
+        stop_button,
+        stop_capture_button,
+        train_button,
+    )
 
 
 @app.cell
@@ -395,26 +290,18 @@ def settings(capture, loss, opening, student, teacher, text, train):
 
 
 @app.cell
-def tokens_shown(opening, teacher, text):
-    # not from `config`: a slider of the loss should not read the text again
-    token_rows, token_problem = controls.tried(controls.preview, opening, teacher.value, text.value)
-    return token_problem, token_rows
-
-
-@app.cell
-def costs(config, problem, teacher_facts):
-    cost = controls.estimate_cache(config, teacher_facts) if config and teacher_facts else None
-    plan, plan_problem = (
-        controls.tried(memory.report, config) if config and teacher_facts else (None, problem or "The teacher's facts come first (step 1).")
-    )
+def costs(config, problem, say, teacher_facts):
+    cost = lookups.estimate_cache(config, teacher_facts) if config and teacher_facts else None
+    _first = problem or say("The teacher's facts come first (step 1).")
+    plan, plan_problem = controls.tried(memory.report, config) if config and teacher_facts else (None, _first)
     return cost, plan, plan_problem
 
 
 @app.cell
 def places():
     # a panel calls `arrived` when a run's state changes; what is downstream of these shows, and makes no control anew
-    _at = walk.place_from(mo.query_params().to_dict())
-    get_capture, set_capture = mo.state(_at.capture)
+    _at = walk.place_from(query())
+    get_capture, set_capture = mo.state(walk.capture_to_watch(_at))
     get_training, set_training = mo.state((_at.run, _at.baseline, 0))
     get_judging, set_judging = mo.state(_at.judge)
     get_tick, set_tick = mo.state(0)
@@ -425,7 +312,7 @@ def places():
 @app.cell
 def look(get_tick):
     get_tick()
-    found = walk.find(walk.place_from(mo.query_params().to_dict()))
+    found = walk.find(walk.place_from(query()))
     states = walk.step_states(found)
     if found.cache:
         mo.query_params().set("cache", found.cache.name)
@@ -436,14 +323,13 @@ def look(get_tick):
 def moving(set_capture, set_judging, set_notes, set_tick, set_training):
     def go(**names):
         """Change where this page is: its address first, then what depends on it."""
-        query = mo.query_params()
-        before = walk.place_from(query.to_dict())
+        before = walk.place_from(query())
         place = walk.moved(before, **names)
         for name in walk.PLACES:
             if getattr(place, name):
-                query.set(name, getattr(place, name))
-            elif name in query:
-                query.remove(name)
+                mo.query_params().set(name, getattr(place, name))
+            elif name in mo.query_params():
+                mo.query_params().remove(name)
         set_notes({})
         if place.capture != before.capture:
             set_capture(place.capture)
@@ -456,20 +342,25 @@ def moving(set_capture, set_judging, set_notes, set_tick, set_training):
     def arrived(_states):
         set_tick(lambda tick: tick + 1)
 
-    def attempt(key, call, *args):
+    def captured(_states):
+        if walk.capture_to_watch(walk.place_from(query())) is None:
+            set_capture(None)  # nothing was read: its charts would stay empty
+        set_tick(lambda tick: tick + 1)
+
+    def attempt(key, call, *args, **named):
         """The call's result; if it fails, nothing, and its words beside the step's button."""
-        result, words = controls.tried(call, *args)
+        result, words = controls.tried(call, *args, **named)
         if words:
             set_notes({key: words})
         return result
 
-    return arrived, attempt, go
+    return arrived, attempt, captured, go
 
 
 @app.cell
-def launch_capture(attempt, capture_button, config, go):
+def launch_capture(attempt, capture_button, config, go, visitor):
     mo.stop(not capture_button.value or config is None)
-    if _run := attempt("cache", jobs.submit_capture, config):
+    if _run := attempt("cache", jobs.submit_capture, config, owner=visitor.name):
         go(capture=_run.id)
     return
 
@@ -482,51 +373,48 @@ def choose_cache(cache_choice, go):
 
 
 @app.cell
-def launch_training(attempt, config, go, train, train_button):
+def launch_training(attempt, config, go, train, train_button, visitor):
     mo.stop(not train_button.value or config is None)
     # everything that a click needs is read now: a cell that launches must not run again because a state changed
-    _cache = walk.find(walk.place_from(mo.query_params().to_dict())).cache
+    _cache = walk.find(walk.place_from(query())).cache
     _config = controls.for_cache(config, _cache)
-    _run = attempt("train", jobs.submit_training, _config, _cache.name)
-    _twin = attempt("train", jobs.submit_training, hard_label_twin(_config), _cache.name) if _run and train.value["twin"] else None
+    _run = attempt("train", jobs.submit_training, _config, _cache.name, owner=visitor.name)
+    _with_twin = _run and train.value["twin"]
+    _twin = attempt("train", jobs.submit_training, hard_label_twin(_config), _cache.name, owner=visitor.name) if _with_twin else None
     if _run:
         go(run=_run.id, baseline=_twin.id if _twin else None)
     return
 
 
 @app.cell
-def launch_judging(attempt, go, judge_button):
+def launch_judging(attempt, go, judge_button, visitor):
     mo.stop(not judge_button.value)
-    _ids = attempt("judge", walk.to_judge, walk.place_from(mo.query_params().to_dict()))
-    if _run := _ids and attempt("judge", jobs.submit_evaluation, *_ids):
+    _ids = attempt("judge", walk.to_judge, walk.place_from(query()))
+    if _run := _ids and attempt("judge", jobs.submit_evaluation, *_ids, owner=visitor.name):
         go(judge=_run.id)
     return
 
 
 @app.cell
-def launch_export(attempt, export_button, go):
-    mo.stop(not export_button.value)
-    with mo.status.spinner("Writing the folder …", remove_on_exit=True):
-        _folder = attempt("home", controls.export, walk.place_from(mo.query_params().to_dict()).run)
-    if _folder:
-        go()
-    return
-
-
-@app.cell
-def stop_work(stop_button, stop_capture_button):
+def stop_work(attempt, stop_button, stop_capture_button, visitor):
     mo.stop(not (stop_button.value or stop_capture_button.value))
-    walk.stop_all(walk.place_from(mo.query_params().to_dict()))
+    attempt("train" if stop_button.value else "cache", walk.stop_all, walk.place_from(query()), visitor)
     return
 
 
 @app.cell
-def resume_work(attempt, go, resume_button, set_training):
+def resume_work(attempt, go, resume_button, set_training, visitor):
     mo.stop(not resume_button.value)
-    if attempt("train", walk.resume_all, walk.place_from(mo.query_params().to_dict())):
+    if attempt("train", walk.resume_all, walk.place_from(query()), visitor):
         set_training(lambda training: (*training[:2], training[2] + 1))
         go()
     return
+
+
+@app.function(hide_code=True)
+def query():
+    """The page's address as a plain dict; a cell that asks this way does not run again when the address changes."""
+    return mo.query_params().to_dict()
 
 
 @app.function(hide_code=True)
@@ -540,15 +428,93 @@ def side_by_side(*items):
 
 
 @app.function(hide_code=True)
-def step(key, states, words, *items, needs="", then=""):
-    """One step of the walk: heading, one sentence, and its controls; while it lacks something, what that is and what will come."""
-    heading = mo.Html(views.step_heading(key, states))
-    return column(heading, mo.Html(views.locked(needs, then))) if needs else column(heading, mo.md(words), *items)
+def html(words):
+    return mo.Html(words) if words else None
+
+
+@app.function(hide_code=True)
+def step(key, states, say, *items):
+    """One step of the walk: heading, one sentence, its controls, its words explained; locked: what it needs and what will come."""
+    said, heading = steps.WORDS[key], html(pieces.step_heading(key, states, say=say))
+    if states[key] == "locked":
+        inside = [html(pieces.locked(say(said.needs), say(said.then), say=say))]
+    else:
+        inside = [mo.md(say(said.head)), *items, html(glossary.why(*said.terms, say=say))]
+    return mo.Html(f'<section lang="{say.code}" aria-labelledby="step-{key}">{column(heading, *inside).text}</section>')
+
+
+@app.function(hide_code=True)
+def press(key, states, say, button, *, problem="", stop=None, is_again=False):
+    """A step's button with what it does; while it works, the one that stops it; while the settings are wrong, why."""
+    if states[key] == "working":
+        return stop
+    said = steps.WORDS[key]
+    return trouble(problem) or mo.Html(pieces.press(button.text, say(said.again if is_again else said.press), state=states[key]))
+
+
+@app.function(hide_code=True)
+def live(names, pictures, on_change):
+    """The live panel of those runs, by name -> id, that are there; `pictures` may be a function of them."""
+    tracks = {name: run for name, run_id in names.items() if run_id and (run := controls.tried(runs.open_run, run_id)[0])}
+    made = pictures(tracks) if callable(pictures) and tracks else pictures
+    return mo.ui.anywidget(panel.LivePanel(tracks, made, on_change=on_change)) if tracks else None
+
+
+@app.function(hide_code=True)
+def widget(control, value, say):
+    """The marimo widget of a control of walk/options.py."""
+    label = say(control.label)
+    if control.kind == "slider":
+        return mo.ui.slider(steps=sorted({*control.stops, value}), value=value, show_value=True, label=label)
+    if control.kind in ("radio", "dropdown"):
+        choices = {say(words): known for words, known in options.offered(control, value).items()}
+        chosen = next(words for words, known in choices.items() if known == value)
+        if control.kind == "radio":
+            return mo.ui.radio(choices, value=chosen, inline=True, label=label)
+        return mo.ui.dropdown(choices, value=chosen, allow_select_none=False, label=label)
+    if control.kind == "number":
+        return mo.ui.number(control.low, control.high, step=control.step, value=value, label=label)
+    if control.kind == "text":
+        return mo.ui.text(value, placeholder=say(control.placeholder), label=label, full_width=control.is_wide)
+    return (mo.ui.switch if control.kind == "switch" else mo.ui.checkbox)(value, label=label)
+
+
+@app.function(hide_code=True)
+def form(section, values, say):
+    return mo.ui.dictionary({name: widget(control, values[name], say) for name, control in options.FORMS[section].items()})
+
+
+@app.function(hide_code=True)
+def fields(section, form):
+    """The text and number fields that the section's choice asks for."""
+    return side_by_side(*(form[name] for name in options.fields_for(section, form.value)))
+
+
+@app.function(hide_code=True)
+def more(section, form, say):
+    return mo.accordion({say("More settings"): side_by_side(*(form[name] for name in options.MORE[section]))})
 
 
 @app.function(hide_code=True)
 def trouble(words):
-    return mo.callout(mo.Html(views.plain(words)), kind="warn") if words else None
+    return mo.callout(mo.Html(pieces.plain(words)), kind="warn") if words else None
+
+
+@app.function(hide_code=True)
+def waiting(words, *, is_slow):
+    return mo.status.spinner(words, remove_on_exit=True) if is_slow else contextlib.nullcontext()
+
+
+@app.function(hide_code=True)
+def watched(title, seconds, expected_s, say):
+    """Show how far a process is while it works; True when it has ended well."""
+    with mo.status.progress_bar(total=100, title=title, show_eta=False, show_rate=False, remove_on_exit=True) as bar:
+        shown = 0
+        for gone in seconds:
+            share = min(99, round(100 * gone / expected_s))
+            bar.update(share - shown, subtitle=take_home.left(gone, expected_s, say=say))
+            shown = share
+    return True
 
 
 @app.function(hide_code=True)
@@ -557,25 +523,15 @@ def chart_of(chart):
 
 
 @app.function(hide_code=True)
-def judged(evaluation):
+def judged(evaluation, say):
     rows = evaluation["rows"]
+    words = mo.Html(pieces.plain(scoreboard.verdict(evaluation, say=say)))
     return [
-        mo.callout(mo.Html(views.plain(evaluation["verdict"])), kind="success" if "BEATS" in evaluation["verdict"] else "neutral"),
-        mo.Html(views.grid([chart_of(charts.judge_chart(rows, measure=measure)).text for measure in charts.JUDGE_QUESTIONS])),
-        mo.Html(scoreboard.judge_table(rows) + views.notes(evaluation["notes"])),
-        mo.Html(scoreboard.samples(evaluation["prompts"], rows)),
+        mo.callout(words, kind="success" if "BEATS" in evaluation["verdict"] else "neutral"),
+        mo.Html(pieces.grid([chart_of(charts.judge_chart(rows, measure=measure)).text for measure in charts.JUDGE_QUESTIONS])),
+        mo.Html(scoreboard.judge_table(rows, say=say) + pieces.notes([say.known(note) for note in evaluation["notes"]])),
+        mo.Html(scoreboard.samples(evaluation["prompts"], rows, say=say)),
     ]
-
-
-@app.function(hide_code=True)
-def label_of(options, value):
-    return next(label for label, known in options.items() if known == value)
-
-
-@app.function(hide_code=True)
-def stops(steps, value):
-    """The stops of a slider, with the value it starts at among them."""
-    return sorted({*steps, value})
 
 
 if __name__ == "__main__":

@@ -131,6 +131,11 @@ def build_parser() -> Parser:
     export.add_argument("run", help="the training run")
     export.add_argument("--to", required=True, metavar="FOLDER", help="a new folder")
     export.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="type of the weights (float32)")
+
+    push = _command(commands_of, "push", "send an exported folder to the Hugging Face Hub, private unless asked otherwise", commands.push)
+    push.add_argument("folder", help="what export wrote")
+    push.add_argument("repo", metavar="OWNER/NAME", help="the repository; it is made if it is not there")
+    push.add_argument("--public", action="store_true", help="everyone may read it")
     return parser
 
 

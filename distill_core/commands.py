@@ -276,3 +276,10 @@ def export(options: Options) -> None:
 
     folder = export_model(run_folders.open_run(options.run), Path(options.to), dtype=options.dtype)
     print(f"{folder} holds the student. Load it anywhere: AutoModelForCausalLM.from_pretrained({str(folder)!r})")
+
+
+def push(options: Options) -> None:
+    from .push import push as send
+
+    address = send(Path(options.folder), options.repo, is_public=options.public)
+    print(f"{options.repo} holds the student: {address}")

@@ -46,6 +46,10 @@ class Say:
         said = self.words.get(english, english)
         return said.format(**values) if self.code == "en" else _PORTUGUESE_NUMBERS.vformat(said, (), values)
 
+    def known(self, words: str) -> str:
+        """Words that come from elsewhere, such as a run's phase or a note on a model: in this language where the catalogue has them."""
+        return self.words.get(words, words)
+
 
 def later(english: str) -> str:
     """The sentence itself: marks, in a table of options or titles, what `say` will be given elsewhere, so that the test finds it."""

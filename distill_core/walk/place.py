@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import jobs
+from .. import jobs, room
 from ..cache import Cache, list_caches, open_cache
 from ..config import DistillConfig, from_dict
 from ..errors import DistillError, RunError
-from ..language import later
+from ..language import ENGLISH, Say, later
 from ..paths import home
 from ..runs import Run, Status, open_run
 
@@ -71,6 +71,16 @@ class Found:
         return ended and not (self.baseline is not None and self.baseline.is_active)
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing was begun at this address."""
+        return self.capture is None and self.cache is None and self.run is None
+
+    @property
+    def was_there(self) -> bool:
+        """The capture found its cache finished: it read nothing, and has nothing to draw."""
+        return self.capture is not None and self.capture.state == "done" and not open_run(self.capture.id).metrics_path.exists()
+
+    @property
     def can_resume(self) -> bool:
         """The training or its twin failed or was stopped, and nothing runs now."""
         ended = any(status is not None and status.state in ("failed", "stopped") for status in (self.run, self.baseline))
@@ -122,7 +132,7 @@ def step_states(found: Found) -> dict[str, StepState]:
     before: StepState = "done" if found.cache else "ready"
     states |= {"teacher": before, "text": before, "cache": "working" if capturing else "done" if found.cache else "next"}
     if found.cache is None:
-        return states | {"student": "ready"}
+        return states | {"student": "ready", "plan": "ready"}
     middle: StepState = "done" if found.run else "ready"
     states |= {"student": middle, "loss": middle, "plan": middle}
     states["train"] = "working" if found.is_training else "done" if found.is_trained else "next"
@@ -133,27 +143,27 @@ def step_states(found: Found) -> dict[str, StepState]:
     return states
 
 
-def what_next(found: Found) -> tuple[str, str]:
+WORKING = {
+    "cache": later("The teacher is reading. Meanwhile look at the student below; the rest unlocks by itself."),
+    "train": later("The student is learning. You can close this page: it goes on, and this address finds it again."),
+    "judge": later("The student is being judged on text it never saw."),
+}
+TODO = {
+    "cache": later("Press Capture: the teacher reads the text once."),
+    "train": later("Press Train: the student learns from the cache, and its twin from the bare text."),
+    "judge": later("Press Judge: how good is the student, on text it never saw?"),
+    "home": later("Press Export: a folder that any Hugging Face program can load."),
+}
+
+
+def what_next(found: Found, *, say: Say = ENGLISH) -> tuple[str, str]:
     """(key of the step to look at, one sentence on what to do there)."""
     states = step_states(found)
-    working = {
-        "cache": "The teacher is reading. Meanwhile look at the student below; the rest unlocks by itself.",
-        "train": "The student is learning. You can close this page: it goes on, and this address finds it again.",
-        "judge": "The student is being judged on text it never saw.",
-    }
-    todo = {
-        "cache": "Press Capture: the teacher reads the text once.",
-        "train": "Press Train: the student learns from the cache, and its twin from the bare text.",
-        "judge": "Press Judge: how good is the student, on text it never saw?",
-        "home": "Press Export: a folder that any Hugging Face program can load.",
-    }
-    for key, state in states.items():
-        if state == "working":
-            return key, working[key]
-    for key, state in states.items():
-        if state == "next":
-            return key, todo[key]
-    return "home", "All nine steps are done. Change a setting and train again: what do you expect to happen?"
+    for wanted, sentences in (("working", WORKING), ("next", TODO)):
+        for key, state in states.items():
+            if state == wanted:
+                return key, say(sentences[key])
+    return "home", say("All nine steps are done. Change a setting and train again: what do you expect to happen?")
 
 
 def opening_config(place: Place) -> DistillConfig:
@@ -176,6 +186,12 @@ def moved(place: Place, **names: str | None) -> Place:
     return replace(place, **{**dict.fromkeys(forgotten), **names})
 
 
+def capture_to_watch(place: Place) -> str | None:
+    """The capture whose charts are worth showing: none where its cache was there already, so that nothing was read."""
+    found = find(Place(capture=place.capture))
+    return None if found.capture is None or found.was_there else found.capture.id
+
+
 def to_judge(place: Place) -> tuple[str, str | None]:
     """(run, twin) to judge: the twin only when both went their whole way, for a shorter training is no equal budget. Raises RunError."""
     if place.run is None:
@@ -189,18 +205,19 @@ def cache_names() -> list[str]:
     return [cache.name for cache in list_caches()]
 
 
-def stop_all(place: Place) -> None:
-    """Ask every active run of the place to finish its step, save and end."""
+def stop_all(place: Place, visitor: room.Visitor) -> None:
+    """Ask every active run of the place to finish its step, save and end. Raises RoomError for those of another visitor."""
     for run_id in (place.capture, place.run, place.baseline, place.judge):
         if run_id and (run := open_run(run_id)).status().is_active:
+            room.check_may_touch(visitor, run)
             jobs.stop(run)
 
 
-def resume_all(place: Place) -> list[Run]:
-    """Let the training and its twin go on where they failed or were stopped. Raises RunError when neither did."""
+def resume_all(place: Place, visitor: room.Visitor) -> list[Run]:
+    """Let the training and its twin go on where they failed or were stopped. Raises RunError when neither did; RoomError."""
     ended = [run for run_id in (place.run, place.baseline) if run_id and (run := open_run(run_id)).status().state in ("failed", "stopped")]
     if not ended:
         raise RunError("neither the training nor its twin has failed or was stopped: nothing to resume.")
     for run in ended:
-        jobs.resume(run)
+        jobs.resume(run, by=visitor)
     return ended
