@@ -13,7 +13,7 @@ FLOORS = {
     0: {"config", "errors", "faults", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "playground", "processes", "progress", "room", "runs", "waiting", "walk",
+        "metrics", "panel", "playground", "processes", "progress", "push", "room", "runs", "waiting", "walk",
     },
     2: {
         "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",

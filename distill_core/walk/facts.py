@@ -106,7 +106,7 @@ def formula(loss: Mapping[str, Any], *, say: Say = ENGLISH) -> str:
         "jsd": f"JSD({teacher}, {student})",
     }[loss["divergence"]]
     squared = f" × {temperature:g}²" if temperature != 1 else ""
-    at = say(" at T = {temperature:g}", temperature=temperature) if temperature != 1 else ""
+    at = " " + say("at T = {temperature:g}", temperature=temperature) if temperature != 1 else ""
     parts = [f"{1 - hard:g}{squared} × {measure}{at}"] if hard < 1 else []
     if hard > 0:
         parts.append(say("{weight:g} × cross-entropy with the text's next token", weight=hard))

@@ -12,7 +12,16 @@ from distill_core.config import DistillConfig
 from distill_core.runs import create_run
 from distill_core.walk.controls import control_values
 
-BUTTONS = ("capture_button", "train_button", "judge_button", "export_button", "stop_button", "stop_capture_button", "resume_button")
+BUTTONS = (
+    "capture_button",
+    "train_button",
+    "judge_button",
+    "export_button",
+    "push_button",
+    "stop_button",
+    "stop_capture_button",
+    "resume_button",
+)
 
 
 @pytest.fixture
@@ -40,8 +49,17 @@ class Form(dict):
         self.value = values
 
 
+def forms(**sections):
+    """Every form with its default values, those of `sections` changed."""
+    values = control_values(DistillConfig()) | {"peek": {"is_open": False, "split": "train", "window": 0}}
+    values["train"]["twin"] = True
+    return {name: Form(**shown | sections.get(name, {})) for name, shown in values.items()}
+
+
 def pressed(*names):
-    return {name: SimpleNamespace(value=name in names, text=f"<button>{name}</button>") for name in BUTTONS}
+    """These buttons were pressed, the others were not."""
+    buttons = {name: SimpleNamespace(value=name in names, text=f"<button>{name}</button>") for name in BUTTONS}
+    return buttons | {"cache_choice": SimpleNamespace(value=None), "push_to": SimpleNamespace(value="owner/name")}
 
 
 def at(monkeypatch, place: walk.Place):
@@ -59,8 +77,7 @@ def test_opening_the_page_starts_nothing_and_loads_no_torch(distill, started):
 
 
 def test_capture_starts_one_capture_of_the_config_that_is_shown(distill, started):
-    text = Form(**control_values(DistillConfig())["text"] | {"num_windows": 100})
-    _, defs = distill.app.run(defs=pressed("capture_button") | {"text": text})
+    _, defs = distill.app.run(defs=pressed("capture_button") | forms(text={"num_windows": 100}))
     assert [run.status().kind for run in started] == ["capture"]
     assert started[0].config() == defs["config"]
     assert started[0].config().text.num_windows == 100
@@ -80,16 +97,14 @@ def test_train_starts_the_student_and_its_twin_on_the_cache(distill, started, sm
 @pytest.mark.parametrize(("window", "words"), [(3, "what the teacher expected here"), (24, "no window 24 in split")])
 def test_the_cache_can_be_looked_into(distill, small_cache, monkeypatch, window, words):
     at(monkeypatch, walk.Place(cache="small"))
-    peek = Form(is_open=True, split="train", window=window)
-    outputs, _ = distill.app.run(defs={"peek": peek})
+    outputs, _ = distill.app.run(defs=forms(peek={"is_open": True, "window": window}))
     shown = [output.text for output in outputs if output is not None and hasattr(output, "text")]
     assert any(words in text for text in shown)
 
 
 def test_train_without_twin(distill, started, small_cache, monkeypatch):
     at(monkeypatch, walk.Place(cache="small"))
-    train = Form(**control_values(DistillConfig())["train"] | {"twin": False})
-    distill.app.run(defs=pressed("train_button") | {"train": train})
+    distill.app.run(defs=pressed("train_button") | forms(train={"twin": False}))
     assert len(started) == 1
 
 
@@ -125,8 +140,7 @@ def test_stop_asks_the_active_runs_only(distill, small_cache, monkeypatch):
     ],
 )
 def test_a_bad_choice_is_explained_in_words_and_the_page_stands(distill, started, section, values, words):
-    form = Form(**control_values(DistillConfig())[section] | {"twin": True} | values)
-    _, defs = distill.app.run(defs={section: form})
+    _, defs = distill.app.run(defs=forms(**{section: values}))
     problems = [str(defs[name]) for name in ("problem", "plan_problem", "token_problem", "teacher_problem")]
     assert any(words in problem for problem in problems), problems
     assert started == []

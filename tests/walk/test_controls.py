@@ -12,7 +12,7 @@ from distill_core.cache import open_cache
 from distill_core.cache.estimate import CPU_FLOPS
 from distill_core.config import DistillConfig, from_dict
 from distill_core.errors import CacheError, ConfigError, TextError
-from distill_core.walk import controls, views
+from distill_core.walk import controls, facts, lookups, take_home
 
 PLAIN = DistillConfig()
 
@@ -64,17 +64,17 @@ def test_tried_gives_words_for_the_users_errors_only():
 
 
 def test_estimate_by_hand():
-    facts = catalog.facts("builtin")
+    model = catalog.facts("builtin")
     config = from_dict({"text": {"num_windows": 10, "num_heldout_windows": 2, "window_tokens": 100}, "train": {"max_steps": 5}})
-    cost = controls.estimate_cache(config, facts)
+    cost = lookups.estimate_cache(config, model)
     assert cost.num_tokens == 1200
     assert cost.readings == 5 * 8 / 10
-    assert cost.capture_s == pytest.approx(2 * facts.num_parameters * 1200 / CPU_FLOPS)
+    assert cost.capture_s == pytest.approx(2 * model.num_parameters * 1200 / CPU_FLOPS)
     assert "guess" in cost.speed_from
 
 
 def test_the_estimate_learns_from_a_cache_of_the_same_teacher(small_cache):
-    cost = controls.estimate_cache(from_dict(small_cache.manifest.config), catalog.facts("builtin"))
+    cost = lookups.estimate_cache(from_dict(small_cache.manifest.config), catalog.facts("builtin"))
     assert 0.8 * cost.disk_bytes < small_cache.manifest.num_bytes <= 1.2 * cost.disk_bytes
     assert cost.speed_from == "measured by cache small"
 
@@ -92,59 +92,59 @@ def test_differences_from_the_cache(small_cache):
 
 
 def test_kept_mass_falls_with_temperature(small_cache):
-    masses = [row["kept_mass"] for row in controls.kept_mass_rows(small_cache)]
+    masses = [row["kept_mass"] for row in lookups.kept_mass_rows(small_cache)]
     assert masses == sorted(masses, reverse=True)
     assert masses[2] == pytest.approx(open_cache("small").kept_mass(1.0).mean(), abs=1e-4)
 
 
 def test_kept_mass_at_a_temperature_has_its_bounds(small_cache):
     for temperature in (1.0, 1.7, 6.0):
-        kept = controls.kept_mass_at(small_cache, temperature)
+        kept = lookups.kept_mass_at(small_cache, temperature)
         assert kept["lowest"] <= kept["kept_mass"] <= kept["highest"] < kept["lowest"] + 0.01
-        assert f"at T = {temperature:g} is in the top 20, at most 0." in views.cache_facts(small_cache, kept)
-    assert "top 20, at most 0.2500% off" in views.cache_facts(small_cache, kept | {"lowest": kept["kept_mass"] - 0.0025})
+        assert f"at T = {temperature:g} is in the top 20, at most 0." in facts.cache_facts(small_cache, kept)
+    assert "top 20, at most 0.2500% off" in facts.cache_facts(small_cache, kept | {"lowest": kept["kept_mass"] - 0.0025})
 
 
 def test_a_window_to_look_at(small_cache):
-    rows = controls.window_rows(small_cache, {"split": "heldout", "window": 5}, 2.0)
+    rows = lookups.window_rows(small_cache, {"split": "heldout", "window": 5}, 2.0)
     assert any(row["is_target"] and len(row["choices"]) == 5 for row in rows)
-    assert controls.window_rows(small_cache, {"split": "train", "window": None}, 1.0)[0]["position"] == 0
+    assert lookups.window_rows(small_cache, {"split": "train", "window": None}, 1.0)[0]["position"] == 0
     with pytest.raises(CacheError, match="no window 6 in split 'heldout', which has 6"):
-        controls.window_rows(small_cache, {"split": "heldout", "window": 6}, 1.0)
+        lookups.window_rows(small_cache, {"split": "heldout", "window": 6}, 1.0)
 
 
 def test_teacher_line_is_what_the_judge_says(small_cache):
     from distill_core.evaluate import teacher_row
 
-    assert controls.teacher_bits_per_byte(small_cache) == pytest.approx(teacher_row(small_cache)["bits_per_byte"])
+    assert lookups.teacher_bits_per_byte(small_cache) == pytest.approx(teacher_row(small_cache)["bits_per_byte"])
 
 
 def test_preview_in_this_process_and_in_one_of_its_own_agree(tmp_path):
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"text": "Once upon a time <b>there</b> was a boy."}) + "\n")
     shown = controls.control_values(PLAIN)
-    here = controls.preview(PLAIN, shown["teacher"], shown["text"] | {"kind": "local", "source": str(file)})
+    here = lookups.preview(PLAIN, shown["teacher"], shown["text"] | {"kind": "local", "source": str(file)})
     assert "".join(row["token"] for row in here[1:-1]) == "Once upon a time <b>there</b> was a boy."
     teacher = {"kind": "local", "model": str(catalog.builtin_folder())}  # a folder is read by transformers, in another process
-    there = controls.preview(PLAIN, teacher, shown["text"] | {"kind": "local", "source": str(file)})
+    there = lookups.preview(PLAIN, teacher, shown["text"] | {"kind": "local", "source": str(file)})
     assert [row["token_id"] for row in there] == [row["token_id"] for row in here]
     with pytest.raises(TextError, match="no such file"):
-        controls.preview(PLAIN, teacher, shown["text"] | {"kind": "local", "source": str(tmp_path / "none.txt")})
+        lookups.preview(PLAIN, teacher, shown["text"] | {"kind": "local", "source": str(tmp_path / "none.txt")})
 
 
 def test_siblings_share_a_family_and_are_smaller():
     table = catalog.models_table()
     teacher = next(row for row in table.sort("num_parameters", descending=True).iter_rows(named=True) if row["role"] != "student")
-    found = controls.siblings(catalog.facts(teacher["id"]))
+    found = lookups.siblings(catalog.facts(teacher["id"]))
     assert found
     assert all(size < teacher["num_parameters"] for _, size in found)
-    assert controls.siblings(catalog.facts("builtin")) == []
+    assert lookups.siblings(catalog.facts("builtin")) == []
 
 
 def test_zip_holds_the_folder(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "a.txt").write_text("hello")
-    with zipfile.ZipFile(io.BytesIO(controls.zipped(tmp_path / "model"))) as archive:
+    with zipfile.ZipFile(io.BytesIO(take_home.zipped(tmp_path / "model"))) as archive:
         assert archive.read("model/a.txt") == b"hello"
 
 

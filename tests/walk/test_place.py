@@ -7,6 +7,7 @@ import pytest
 from distill_core import walk
 from distill_core.config import DistillConfig
 from distill_core.errors import RunError
+from distill_core.room import Visitor
 from distill_core.runs import create_run
 from distill_core.walk import Place, find, step_states, what_next
 
@@ -105,7 +106,7 @@ def test_place_from_an_address():
 
 def test_resume_needs_something_to_resume(small_cache):
     with pytest.raises(RunError, match="nothing to resume"):
-        walk.resume_all(Place(run=trained().id))
+        walk.resume_all(Place(run=trained().id), Visitor())
 
 
 def test_the_twin_is_judged_only_when_both_went_their_whole_way():

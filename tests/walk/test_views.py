@@ -5,7 +5,7 @@ import re
 import pytest
 
 from distill_core import catalog
-from distill_core.walk import STEPS, scoreboard, views
+from distill_core.walk import STEPS, facts, pieces, reading, scoreboard
 
 EVIL = "<script>alert('x')</script>"
 LOOKED_AT = {"position": 1, "token": "a", "is_target": True, "probability": 0.25, "kept_mass": 0.5, "choices": []}
@@ -15,17 +15,17 @@ def test_text_from_outside_is_escaped():
     token = {"document": 0, "token": EVIL, "token_id": 1, "is_target": True}
     row = {"who": EVIL, "samples": [EVIL], "bits_per_byte": 1.0}
     made = [
-        views.tokens([token]),
-        views.notes([EVIL]),
-        views.plain(EVIL),
-        views.facts([(EVIL, EVIL)]),
-        views.locked(EVIL, EVIL),
-        views.aside(EVIL),
-        views.stale([EVIL]),
-        views.suggestions([(EVIL, 5)]),
-        views.window([{"position": 0, "token": EVIL, "is_target": False}], temperature=1.0),
-        views.window([LOOKED_AT | {"token": EVIL}], temperature=1.0),
-        views.window([LOOKED_AT | {"choices": [{"token": EVIL, "probability": 0.5}]}], temperature=1.0),
+        reading.tokens([token]),
+        pieces.notes([EVIL]),
+        pieces.plain(EVIL),
+        pieces.facts([(EVIL, EVIL)]),
+        pieces.locked(EVIL, EVIL),
+        pieces.aside(EVIL),
+        facts.stale([EVIL]),
+        facts.suggestions([(EVIL, 5)]),
+        reading.window([{"position": 0, "token": EVIL, "is_target": False}], temperature=1.0),
+        reading.window([LOOKED_AT | {"token": EVIL}], temperature=1.0),
+        reading.window([LOOKED_AT | {"choices": [{"token": EVIL, "probability": 0.5}]}], temperature=1.0),
         scoreboard.judge_table([row]),
         scoreboard.samples([EVIL], [row]),
     ]
@@ -34,19 +34,19 @@ def test_text_from_outside_is_escaped():
         assert "&lt;script&gt;" in piece
 
 
-@pytest.mark.parametrize("state", list(views.SAID))
+@pytest.mark.parametrize("state", list(pieces.SAID))
 def test_every_state_is_said_in_words_not_only_in_colour(state):
     states = dict.fromkeys(STEPS, state)
-    assert views.SAID[state] in views.step_heading("train", states)
-    bar = views.step_bar(states, "Press", "train")
-    assert bar.count(f": {views.SAID[state]}") == 9
+    assert pieces.SAID[state] in pieces.step_heading("train", states)
+    bar = pieces.step_bar(states, "train", "Press")
+    assert bar.count(f": {pieces.SAID[state]}") == 9
     assert bar.count("<li") == 9
 
 
 def test_bar_links_to_headings():
     states = dict.fromkeys(STEPS, "ready")
-    targets = set(re.findall(r'href="#([\w-]+)"', views.step_bar(states, "Press", "train")))
-    assert targets == {re.search(r'id="([\w-]+)"', views.step_heading(key, states)).group(1) for key in STEPS}
+    targets = set(re.findall(r'href="#([\w-]+)"', pieces.step_bar(states, "train", "Press")))
+    assert targets == {re.search(r'id="([\w-]+)"', pieces.step_heading(key, states)).group(1) for key in STEPS}
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_bar_links_to_headings():
     ],
 )
 def test_formula(hard, temperature, divergence, said):
-    formula = views.formula({"hard_share": hard, "temperature": temperature, "divergence": divergence})
+    formula = facts.formula({"hard_share": hard, "temperature": temperature, "divergence": divergence, "z_loss_weight": 0})
     assert said in formula.replace("&#x27;", "'")
 
 
 def test_tokens_show_the_mask():
     rows = [{"document": 0, "token": word, "token_id": i, "is_target": i > 0} for i, word in enumerate(("<eos>", "Once", "\n"))]
-    shown = views.tokens(rows)
+    shown = reading.tokens(rows)
     assert shown.count('class="seen" title') == 1
     assert shown.count('class="learned" title') == 2
     assert "⏎" in shown
@@ -73,7 +73,7 @@ def test_tokens_show_the_mask():
 
 def test_a_window_shows_what_the_teacher_expected():
     choices = [{"token": "\n", "probability": 0.5}, {"token": "a", "probability": 0.25}]
-    shown = views.window([{"position": 0, "token": "<eos>", "is_target": False}, LOOKED_AT | {"choices": choices}], temperature=2.0)
+    shown = reading.window([{"position": 0, "token": "<eos>", "is_target": False}, LOOKED_AT | {"choices": choices}], temperature=2.0)
     assert shown.count("only read") == 1
     assert "<td>25.00%</td><td>50.00%</td>" in shown
     assert shown.index("⏎ <small>50.0%") < shown.index("a <small>25.0%")
@@ -90,6 +90,6 @@ def test_the_table_has_a_line_for_each_and_dashes_for_what_is_unknown():
 
 
 def test_facts_of_the_built_in_teacher():
-    shown = views.model_facts(catalog.facts("builtin"))
+    shown = facts.model_facts(catalog.facts("builtin"))
     assert "2,048" in shown
     assert "Apache-2.0" in shown
