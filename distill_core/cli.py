@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
-from . import commands
+from . import commands, sweep_commands
 from .config import DistillConfig
 from .errors import DistillError, did_you_mean
 
@@ -88,6 +88,24 @@ def build_parser() -> Parser:
     train.add_argument("--twin", action="store_true", help="train the equal-budget hard-label twin too, for an honest comparison")
     train.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
     _settings(train, "student", "loss", "train")
+
+    sweep = _command(commands_of, "sweep", "try several settings with several seeds, all from one cache", sweep_commands.sweep)
+    sweep.add_argument(
+        "what",
+        nargs="?",
+        choices=["run", "advice", "list", "show", "resume", "stop"],
+        default="run",
+        help="run (default): settings with several values, such as --loss.temperature 1,2, make the grid; advice: where to start, from the "
+        "cache alone",
+    )
+    sweep.add_argument("name", nargs="?", help="the sweep (show, resume, stop; run: what to call it)")
+    sweep.add_argument("--cache", metavar="NAME", help="the cache that all runs learn from (run, advice)")
+    sweep.add_argument("--seeds", type=int, default=3, help="runs of each setting, with seeds that count up from train.seed (3)")
+    sweep.add_argument("--at-once", type=int, default=1, help="runs queued at a time; more than one is for clusters (1)")
+    sweep.add_argument("--stop-losers", action="store_true", help="give up runs that fall behind the median of the finished ones (Optuna)")
+    sweep.add_argument("--chart", metavar="FILE", help="write the result as a chart too: .html, .svg, .png or .json")
+    sweep.add_argument("--background", action="store_true", help="start it and return; follow it with: distill sweep show")
+    _settings(sweep, "student", "loss", "train")
 
     evaluate = _command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
     evaluate.add_argument("run", help="the training run to judge")

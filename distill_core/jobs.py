@@ -61,19 +61,19 @@ def submit_capture(config: DistillConfig, *, owner: str = "") -> Run:
     return run
 
 
-def new_training(config: DistillConfig, cache: str, *, owner: str = "") -> Run:
+def new_training(config: DistillConfig, cache: str, *, label: str = "", owner: str = "") -> Run:
     """The run of a training against a cache, by name; nobody works on it yet."""
-    label = "hard labels" if config.loss.kl_weight == 0 else "distilled"
+    label = label or ("hard labels" if config.loss.kl_weight == 0 else "distilled")
     return create_run(
         "train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device_key(config.device), owner=owner
     )
 
 
-def submit_training(config: DistillConfig, cache: str, *, owner: str = "") -> Run:
+def submit_training(config: DistillConfig, cache: str, *, label: str = "", owner: str = "") -> Run:
     """Queue a training against a cache, by name; returns at once. Raises RoomError where the room's policy does not admit it."""
     engines.chosen()
     with room.admit(owner, config, "train"):
-        run = new_training(config, cache, owner=owner)
+        run = new_training(config, cache, label=label, owner=owner)
     start(run)
     return run
 

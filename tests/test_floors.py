@@ -13,14 +13,14 @@ FLOORS = {
     0: {"config", "errors", "faults", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "playground", "processes", "progress", "push", "room", "runs", "waiting", "walk",
+        "metrics", "panel", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",
     },
     2: {
         "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",
         "scoring", "sparse", "students",
     },
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
-    4: {"__main__", "cache_commands", "cli", "commands", "serve", "worker"},
+    4: {"__main__", "cache_commands", "cli", "commands", "serve", "sweep_commands", "worker"},
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
 HEAVY = {"torch", "transformers", "accelerate", "triton", "marimo"}

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -20,9 +21,14 @@ def check() -> None:
 
 def start(run: "Run") -> None:
     """Let a process of its own work on the run; it outlives this one. What it prints goes to the run's log.txt."""
-    with open(run.log_path, "ab") as log:
+    start_detached(work_command(run), run.log_path)
+
+
+def start_detached(command: list[str], log_path: Path) -> None:
+    """A process of its own session that outlives this one and appends what it prints to a file."""
+    with open(log_path, "ab") as log:
         process = subprocess.Popen(
-            work_command(run),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
