@@ -3,7 +3,7 @@
 Without a room ($DISTILL_ROOM is not set) there is one person at home, who may do everything.
 """
 
-from .admission import admit, check_may_touch_cache, check_queue, disk_use, stop
+from .admission import admit, check_may_touch_cache, check_queue, disk_use
 from .places import check_config, check_download, check_path, check_source
 from .policy import POLICY_VARIABLE, Policy, policy
 from .visitors import Visitor, check_may_touch, checked_visitor_name, visitor_of
@@ -23,6 +23,5 @@ __all__ = [
     "checked_visitor_name",
     "disk_use",
     "policy",
-    "stop",
     "visitor_of",
 ]

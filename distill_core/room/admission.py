@@ -15,7 +15,7 @@ from ..runs import Kind, Run, Status, list_runs
 from ..units import show_disk
 from .places import check_config
 from .policy import Policy, policy
-from .visitors import Visitor, check_may_touch
+from .visitors import Visitor
 
 UNKNOWN_VOCABULARY = 152_000
 """For the size of a cache whose teacher was not looked at: about the largest vocabulary there is, so that the guess is not too low."""
@@ -133,11 +133,3 @@ def check_may_touch_cache(visitor: Visitor, name: str) -> None:
     others = sorted(set(readers) - {"", visitor.name})
     if others:
         raise RoomError(f"cache {name}: {', '.join(others)} learned from it, and needs it to judge and to export. Ask the presenter.")
-
-
-def stop(visitor: Visitor, run: Run) -> None:
-    """Ask the run to finish its step, save and end. Raises RoomError if it is not the visitor's to stop."""
-    from ..jobs import stop as stop_job  # jobs asks this module before it queues: at the top it would be a circle
-
-    check_may_touch(visitor, run)
-    stop_job(run)
