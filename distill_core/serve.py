@@ -4,6 +4,7 @@ One process serves everything; a visitor's page is a thread in it. Work runs in 
 """
 
 import argparse
+import logging
 import os
 import socket
 import subprocess
@@ -106,11 +107,17 @@ def check(options: ServeOptions) -> None:
         )
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """marimo reads the gallery's titles from a notebook's first lines, and warns each time that it ignores them elsewhere."""
+    return "tool.marimo.%s in script metadata is ignored" not in str(record.msg)
+
+
 def build(options: ServeOptions) -> App:
     """The whole server as one ASGI app. In a room this process, and those it starts, follow the policy from now on."""
     import marimo
 
     check(options)
+    logging.getLogger("marimo").addFilter(_is_news)
     apps = app_files(apps_dir())
     builder: Any = marimo.create_asgi_app(quiet=True, session_ttl=SESSION_TTL_S, asset_url=STATIC)
     for name, path in apps.items():

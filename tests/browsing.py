@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -36,13 +36,32 @@ def browser() -> Iterator:
 @contextlib.contextmanager
 def served(notebook: Path, log_path: Path, mode: str = "run") -> Iterator[str]:
     """Address of a marimo server of its own on the notebook, with this process's environment; what it printed goes to log_path."""
+    port = _free_port()
+    yield from _serving(["-m", "marimo", "-q", mode, str(notebook), "--headless", "--no-token", "--port", str(port)], port, log_path)
+
+
+@contextlib.contextmanager
+def room_served(log_path: Path, *options: str, **environment: str) -> Iterator[str]:
+    """Address of a `distill serve` of its own, with these options and additions to this process's environment."""
+    port = _free_port()
+    yield from _serving(["-m", "distill_core", "serve", "--no-browser", "--port", str(port), *options], port, log_path, environment)
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "marimo", "-q", mode, str(notebook), "--headless", "--no-token", "--port", str(port)]
+        return probe.getsockname()[1]
+
+
+def _serving(arguments: list[str], port: int, log_path: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
     with open(log_path, "wb") as log:
         server = subprocess.Popen(
-            command, cwd=REPO, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(REPO)}
+            [sys.executable, *arguments],
+            cwd=REPO,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(REPO), **(environment or {})},
         )
         try:
             _wait_for(server, port, log_path)
@@ -63,6 +82,6 @@ def _wait_for(server: subprocess.Popen, port: int, log_path: Path) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
             return
         except (urllib.error.URLError, OSError):
-            assert server.poll() is None, f"marimo ended: {log_path.read_text()}"
+            assert server.poll() is None, f"the server ended: {log_path.read_text()}"
             time.sleep(0.2)
-    raise AssertionError(f"marimo did not answer within 60 s: {log_path.read_text()}")
+    raise AssertionError(f"the server did not answer within 60 s: {log_path.read_text()}")

@@ -15,7 +15,6 @@ import os
 import random
 import re
 import secrets
-import socket
 import statistics
 import subprocess
 import sys
@@ -94,25 +93,10 @@ def training(config: DistillConfig, *, is_real: bool):
 
 # ---------------------------------------------------------------- the server
 @contextlib.contextmanager
-def room():
+def room(log_path: Path):
     """(process, address) of a room of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "DISTILL_PASSWORD": PASSWORD, "PYTHONPATH": str(REPO)}
-    server = subprocess.Popen([sys.executable, "-m", "distill_core", "serve", "--room", "--port", str(port)], env=environment, cwd=REPO)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(f"{address}/health")
-                break
-            assert server.poll() is None, "the server ended"
-            time.sleep(0.1)
-        yield psutil.Process(server.pid), address
-    finally:
-        server.terminate()
-        server.wait()
+    with browsing.room_served(log_path, "--room", DISTILL_PASSWORD=PASSWORD) as address:
+        yield next(child for child in psutil.Process().children() if "serve" in child.cmdline()), address
 
 
 # ---------------------------------------------------------------- a visitor without a browser
@@ -189,40 +173,52 @@ def percentile(values: list[float], share: float) -> float:
     return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 1)
 
 
-async def crowd(server: psutil.Process, address: str, query: str, *, num_visitors: int, seconds: float, meanwhile=None) -> dict[str, Any]:
-    """All visitors enter, one after the other, then watch for that time; what they and the server's process measured."""
-    visitors = [Visitor(address, number, query) for number in range(num_visitors)]
+async def crowd(server: psutil.Process, address: str, query: str, options: argparse.Namespace) -> dict[str, Any]:
+    """All visitors enter, one after the other, then watch together; a second time with real browsers beside them."""
+    visitors = [Visitor(address, number, query) for number in range(options.visitors)]
     entered = [await visitor.enter() for visitor in visitors]
     await asyncio.gather(*(visitor.watch(3) for visitor in visitors))  # their first question brings the whole history: not the steady state
-    first_ms = [visitor.latencies_ms[0] for visitor in visitors]
+    found = {
+        "visitors": len(visitors),
+        "first_page_s": round(entered[0], 2),
+        "later_page_median_s": round(statistics.median(entered[1:] or entered), 2),
+        "first_answer_p95_ms": percentile([visitor.latencies_ms[0] for visitor in visitors], 0.95),
+        "watching": await watched(server, visitors, options.seconds),
+    }
+    say(json.dumps(found))
+    if options.browsers and browsing.find_browser():
+        beside = asyncio.create_task(asyncio.to_thread(browsers, address, query, options.browsers, options.seconds / 2))
+        found["watching_beside_browsers"] = await watched(server, visitors, options.seconds)
+        found["browsers"] = await beside
+        say(json.dumps(found))
+    for visitor in visitors:
+        await visitor.leave()
+    return found
+
+
+async def watched(server: psutil.Process, visitors: list[Visitor], seconds: float) -> dict[str, Any]:
+    """What the visitors and the server's process measured over that time."""
     for visitor in visitors:
         visitor.latencies_ms.clear()
-    loads, before, started = os.getloadavg()[0], server.cpu_times(), time.perf_counter()
-    beside = asyncio.create_task(asyncio.to_thread(meanwhile)) if meanwhile else None
+    load, before, started = os.getloadavg()[0], server.cpu_times(), time.perf_counter()
     await asyncio.gather(*(visitor.watch(seconds) for visitor in visitors))
     took, after = time.perf_counter() - started, server.cpu_times()
     latencies = [each for visitor in visitors for each in visitor.latencies_ms]
-    rss = server.memory_info().rss
-    found = {
-        "visitors": num_visitors,
+    return {
         "seconds": round(took),
-        "first_page_s": round(entered[0], 2),
-        "later_page_median_s": round(statistics.median(entered[1:] or entered), 2),
-        "first_answer_p95_ms": percentile(first_ms, 0.95),
         "answers": len(latencies),
         "p50_ms": percentile(latencies, 0.5),
         "p95_ms": percentile(latencies, 0.95),
         "max_ms": percentile(latencies, 1),
         "server_core_share": round((after.user + after.system - before.user - before.system) / took, 3),
-        "server_rss_mb": round(rss / 1e6),
+        "server_rss_mb": round(server.memory_info().rss / 1e6),
         "server_threads": server.num_threads(),
-        "load_average": [round(loads, 1), round(os.getloadavg()[0], 1)],
+        "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
     }
-    if beside:
-        found["browsers"] = await beside
-    for visitor in visitors:
-        await visitor.leave()
-    return found
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- visitors with one
@@ -267,25 +263,16 @@ def main() -> None:
         os.environ.update(DISTILL_HOME=folder, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(REPO))
         config = from_dict({"device": "cpu", "train": {"max_steps": 100_000, "eval_steps": 1000, "save_steps": 1000}})
         with training(config, is_real=options.training) as run:
-            print(json.dumps(measured(run, options), indent=1))
+            print(json.dumps(measured(run, options, Path(folder) / "server.log"), indent=1))
 
 
-def measured(run: Run, options: argparse.Namespace) -> dict[str, Any]:
+def measured(run: Run, options: argparse.Namespace, log_path: Path) -> dict[str, Any]:
     query = f"run={run.id}"
-    with room() as (server, address):
+    with room(log_path) as (server, address):
         idle_mb = round(server.memory_info().rss / 1e6)
-        found = asyncio.run(crowd(server, address, query, num_visitors=options.visitors, seconds=options.seconds))
-        found["server_rss_idle_mb"] = idle_mb
-        if options.browsers and browsing.find_browser():
-
-            def meanwhile() -> dict[str, Any]:
-                return browsers(address, query, options.browsers, options.seconds / 2)
-
-            found["with_browsers"] = asyncio.run(
-                crowd(server, address, query, num_visitors=options.visitors, seconds=options.seconds, meanwhile=meanwhile)
-            )
+        found = {"server_rss_idle_mb": idle_mb, **asyncio.run(crowd(server, address, query, options))}
     if options.browsers and browsing.find_browser():
-        with room() as (_, address):  # a fresh server: the browser is its first visitor
+        with room(log_path) as (_, address):  # a fresh server: the browser is its first visitor
             found["first_browser"] = browsers(address, query, 1, 5)
     return found
 

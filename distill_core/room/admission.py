@@ -15,7 +15,7 @@ from ..runs import Kind, Run, Status, list_runs
 from ..units import show_disk
 from .places import check_config
 from .policy import Policy, policy
-from .visitors import Visitor
+from .visitors import Visitor, is_same_name
 
 UNKNOWN_VOCABULARY = 152_000
 """For the size of a cache whose teacher was not looked at: about the largest vocabulary there is, so that the guess is not too low."""
@@ -58,7 +58,7 @@ def admit(owner: str, config: DistillConfig, kind: Kind) -> Iterator[None]:
 
 def check_queue(owner: str, rules: Policy) -> None:
     """Raise RoomError if the owner has as many queued and running runs as one visitor may have."""
-    statuses = [status for run in list_runs() if (status := run.stored_status()).owner == owner and status.is_active]
+    statuses = [status for run in list_runs() if is_same_name((status := run.stored_status()).owner, owner) and status.is_active]
     active = [status.id for status in statuses if Run(runs_dir() / status.id).status().is_active]
     if len(active) >= rules.max_active_runs:
         raise RoomError(
@@ -74,7 +74,7 @@ def _coming_bytes(config: DistillConfig, kind: Kind) -> int:
 def _check_disk(owner: str, rules: Policy, coming_bytes: int) -> None:
     """Raise RoomError if the room or the owner has no disk left, with what is over and what could go."""
     uses = disk_use()
-    own = [use for use in uses if use.owner == owner]
+    own = [use for use in uses if is_same_name(use.owner, owner)]
     cases = (
         (own, rules.visitor_disk_gb, f"{owner}'s caches and runs take", "this room gives a visitor", "Largest of yours"),
         (uses, rules.disk_gb, "all caches and runs take", "this room has", "Largest"),
@@ -127,9 +127,9 @@ def check_may_touch_cache(visitor: Visitor, name: str) -> None:
     if policy() is None or visitor.is_presenter:
         return
     owner = next((use.owner for use in disk_use() if (use.what, use.name) == ("cache", name)), "")
-    if not owner or owner != visitor.name:
+    if not is_same_name(owner, visitor.name):
         raise RoomError(f"cache {name} belongs to {owner or 'the room'}: ask {owner + ', or ' if owner else ''}the presenter to delete it.")
     readers = [run.stored_status().owner for run in list_runs("train") if run.inputs().get("cache") == name]
-    others = sorted(set(readers) - {"", visitor.name})
+    others = sorted({reader for reader in readers if reader and not is_same_name(reader, visitor.name)})
     if others:
         raise RoomError(f"cache {name}: {', '.join(others)} learned from it, and needs it to judge and to export. Ask the presenter.")

@@ -32,6 +32,11 @@ def visitor_of(request: Mapping[str, Any] | None) -> Visitor:
     return Visitor(str(user.get("username") or ""), isinstance(meta, Mapping) and meta.get("is_presenter") is True)
 
 
+def is_same_name(one: str, other: str) -> bool:
+    """Whether two names are one person's: 'Ana' and 'ANA' are, as nobody else can take either; no name is nobody's."""
+    return bool(one) and one.casefold() == other.casefold()
+
+
 def checked_visitor_name(name: str) -> str:
     """The name as it is shown: composed Unicode, single spaces. Raises RoomError for one that is empty, long, or not letters and digits."""
     made = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", name)).strip()
@@ -48,7 +53,7 @@ def checked_visitor_name(name: str) -> str:
 def check_may_touch(visitor: Visitor, run: Run) -> None:
     """Raise RoomError unless the visitor may stop, resume or delete the run: its owner, the presenter, or the one person at home."""
     owner = run.stored_status().owner
-    if policy() is None or visitor.is_presenter or (owner and owner == visitor.name):
+    if policy() is None or visitor.is_presenter or is_same_name(owner, visitor.name):
         return
     whose = f"belongs to {owner}" if owner else "was started in the machine's own terminal"
     ask = f"Ask {owner}, or the presenter." if owner else "Ask the presenter."

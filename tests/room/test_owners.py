@@ -47,7 +47,7 @@ def test_only_owner_and_presenter_touch(a_room):
     room.check_may_touch(NOBODY, at_home)
     a_room()
     run, from_terminal = made("Ada"), made("")
-    for visitor in (ADA, PRESENTER):
+    for visitor in (ADA, Visitor("ADA"), PRESENTER):
         room.check_may_touch(visitor, run)
     for visitor in (BOB, NOBODY):
         with pytest.raises(RoomError, match="belongs to Ada"):
