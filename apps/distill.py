@@ -1,3 +1,8 @@
+# /// script
+# [tool.marimo.opengraph]
+# title = "The walk"
+# description = "Nine steps from a large teacher to a small, judged student of your own."
+# ///
 # The walk: nine steps from a large teacher to a small, judged student. Open it with: marimo run apps/distill.py
 # Story and controls first, plumbing last. Nothing here computes: a cell asks, gates, shows, or makes one call into distill_core.
 import marimo

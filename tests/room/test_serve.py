@@ -4,8 +4,10 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from asking import Behind, Browser
@@ -89,10 +91,15 @@ def test_a_room_writes_its_policy_where_every_process_finds_it(tmp_path, monkeyp
     room.check_path(tmp_path / "texts" / "a.txt")
 
 
-def test_every_app_has_its_card():
+def test_every_app_has_its_card_here_and_in_marimos_own_gallery():
+    """`marimo run apps/` takes title and line from the block at the top of a notebook, `serve` from gallery.py: the same words."""
     names = list(app_files(apps_dir()))
     assert names[0] == "distill"
-    assert set(names) <= set(WORDS), "an app without a title and a line in room/gallery.py"
+    for name in names:
+        block = re.match(r"# /// script\n((?:#.*\n)*?)# ///\n", (apps_dir() / f"{name}.py").read_text())
+        assert block, f"apps/{name}.py does not begin with a block of its title and line, as apps/distill.py does"
+        said = tomllib.loads(re.sub(r"^# ?", "", block[1], flags=re.MULTILINE))["tool"]["marimo"]["opengraph"]
+        assert (said["title"], said["description"]) == WORDS[name]
 
 
 @pytest.fixture
