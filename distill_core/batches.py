@@ -70,8 +70,14 @@ def to_tensors(rows: dict[str, Any]) -> Tensors:
     return tensors
 
 
-def model_inputs(batch: Tensors, *, packing: bool) -> Tensors:
+def model_inputs(batch: Tensors, *, packing: bool, mask_padding: bool = False) -> Tensors:
     """What the model is called with. Packed documents are told apart by positions that restart; padding stands to the right of
-    everything that counts, so a causal model never sees it and needs no mask."""
-    names = ("input_ids", "position_ids") if packing else ("input_ids",)
-    return {name: batch[name] for name in names}
+    everything that counts, so a causal model never sees it and needs no mask: only the balance of experts counts tokens, and asks for
+    `mask_padding` (no use with packing, where the rest of a window is one more document)."""
+    if packing:
+        return {name: batch[name] for name in ("input_ids", "position_ids")}
+    inputs = {"input_ids": batch["input_ids"]}
+    if mask_padding:
+        positions_BL = batch["position_ids"]  # 0, 1, 2, … to the end of the document, then 0 again
+        inputs["attention_mask"] = (positions_BL == torch.arange(positions_BL.shape[1], device=positions_BL.device)).long()
+    return inputs

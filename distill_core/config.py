@@ -157,6 +157,9 @@ class LossConfig(Section):
     """'jsd' only: the teacher's share of the mixture that both are compared with; near 0 like forward KL, near 1 like reverse KL."""
     z_loss_weight: Share = 0.0
     """Weight of the squared log-sum-exp of the student's logits, which keeps them small; 1e-4 is usual, 0 leaves it out."""
+    router_loss_weight: Share | None = None
+    """Mixtures of experts: weight of the routers' load-balancing loss, which is added; none: as the student's own config says
+    (router_aux_loss_coef where output_router_logits is on, else 0)."""
     tail: Tail = "bucket"
     """The mass outside the top K: 'bucket' keeps it as one entry (unbiased), 'renormalize' spreads it over the K, 'drop' leaves it out."""
     top_k: Positive | None = None

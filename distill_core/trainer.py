@@ -15,6 +15,7 @@ from .device import pick_device
 from .heads import probe_head
 from .independence import check_independence
 from .progress import Progress, Stopped
+from .routers import router_loss_weight, router_words
 from .runs import Run
 from .students import build_student
 from .training.arguments import training_arguments
@@ -38,6 +39,9 @@ def run_training(run: Run, progress: Progress) -> None:
     transformers.set_seed(config.train.seed)
     student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size).to(device)
     progress.say(f"student: {type(student).__name__}, {show_count(sum(p.numel() for p in student.parameters()))} parameters, on {device}")
+    balance = router_words(student, router_loss_weight(student, config.loss.router_loss_weight))
+    if balance:
+        progress.say(balance)
     ops = probe_head(student, cache.plan.vocab_size)
     check_independence(student, cache.plan.vocab_size, packing=cache.packing, trained=True)
 

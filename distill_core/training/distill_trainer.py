@@ -10,10 +10,11 @@ from torch import nn
 from ..batches import model_inputs
 from ..cache import Cache
 from ..config import LossConfig
-from ..heads import HeadOps, head_inputs, read_head
+from ..heads import HeadOps, read_head, run_body
 from ..losses import IGNORE_INDEX, loss_floor, topk_kl
+from ..routers import router_loss_weight
 
-SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens")
+SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens", "router_loss")
 
 
 class DistillTrainer(transformers.Trainer):
@@ -24,6 +25,7 @@ class DistillTrainer(transformers.Trainer):
     def __init__(self, *, cache: Cache, loss: LossConfig, ops: HeadOps, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.cache, self.distill_loss, self.head_ops = cache, loss, ops
+        self.router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
         self.step_sums: list[torch.Tensor] = []
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
@@ -36,7 +38,8 @@ class DistillTrainer(transformers.Trainer):
         if return_outputs:
             raise NotImplementedError("the fused loss makes no logits to return; judge a model with: python -m distill_core evaluate")
         loss = self.distill_loss
-        hidden_BLD = head_inputs(model, **model_inputs(inputs, packing=self.cache.packing))
+        balance = self.router_weight > 0
+        body = run_body(model, with_router_loss=balance, **model_inputs(inputs, packing=self.cache.packing, mask_padding=balance))
         head = read_head(model, self.head_ops)
         teacher = {
             name: inputs[name].flatten(0, 1) for name in ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels", "gold_logprob")
@@ -51,7 +54,7 @@ class DistillTrainer(transformers.Trainer):
             "valid_rows": inputs["valid_rows"],
         }
         parts = topk_kl(
-            hidden_BLD[:, :-1].flatten(0, 1),
+            body.hidden_BLD[:, :-1].flatten(0, 1),
             head.weight_VD,
             teacher["teacher_ids"],
             teacher["teacher_logprobs"],
@@ -75,9 +78,13 @@ class DistillTrainer(transformers.Trainer):
             **shared,
         )
         gold = torch.where(teacher["labels"] != IGNORE_INDEX, teacher["gold_logprob"], 0.0).sum()
-        sums = (parts.loss.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid)
+        total, router_sum = parts.loss, torch.zeros_like(floor)
+        if body.router_loss is not None:  # a mean over tokens: each micro-batch counts by its share of the step's
+            router_sum = body.router_loss * parts.num_valid
+            total = total + self.router_weight * router_sum / num_items_in_batch
+        sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid, router_sum.detach())
         self.step_sums.append(torch.stack([value.double() for value in sums]))
-        return parts.loss
+        return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """To the callbacks only: metrics.jsonl is the history, and checkpoints do not grow with it."""
@@ -88,5 +95,6 @@ class DistillTrainer(transformers.Trainer):
         sums = dict(zip(SUMS, torch.stack(self.step_sums).sum(0).tolist(), strict=True))
         self.step_sums.clear()
         tokens = max(sums["tokens"], 1.0)
-        means = {name: sums[name] / tokens for name in ("loss", "kl", "ce", "floor")}
+        names = ("loss", "kl", "ce", "floor") + (("router_loss",) if self.router_weight else ())
+        means = {name: sums[name] / tokens for name in names}
         return means | {"teacher_nll": -sums["gold"] / tokens, "top1_agreement": sums["agreed"] / tokens, "tokens": sums["tokens"]}
