@@ -10,6 +10,7 @@ Errors of the core stay English.
 
 import html
 import json
+import re
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,8 +48,16 @@ class Say:
         return said.format(**values) if self.code == "en" else _PORTUGUESE_NUMBERS.vformat(said, (), values)
 
     def known(self, words: str) -> str:
-        """Words that come from elsewhere, such as a run's phase or a note on a model: in this language where the catalogue has them."""
-        return self.words.get(words, words)
+        """Words that the core made, such as a run's phase or a note on a model: in this language where the catalogue has them.
+
+        core.json holds them, with placeholders where the core fills in something: 'training for {steps} steps'.
+        """
+        if self.code == "en" or words in self.words:
+            return self.words.get(words, words)
+        for pattern, said in core_patterns(self.code):
+            if found := pattern.fullmatch(words):
+                return said.format(**{name: self.known(_spaced(value)) for name, value in found.groupdict().items()})
+        return words
 
 
 def later(english: str) -> str:
@@ -71,6 +80,24 @@ def catalogue(code: str) -> dict[str, str]:
             assert merged.get(english, said) == said, f"{path}: {english!r} is said otherwise in another part: {merged[english]!r}"
             merged[english] = said
     return merged
+
+
+@cache
+def core_patterns(code: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """core.json's sentences with placeholders, as patterns that find what was filled in."""
+    found = json.loads((Path(__file__).parent / code / "core.json").read_text(encoding="utf-8"))
+    longest_first = sorted(found.items(), key=lambda item: -len(item[0]))  # 'waiting for {device}' would find the longer ones too
+    return tuple((_pattern(english), said) for english, said in longest_first if "{" in english)
+
+
+def _pattern(english: str) -> re.Pattern[str]:
+    parts = string.Formatter().parse(english)
+    return re.compile("".join(re.escape(text) + (f"(?P<{name}>.*?)" if name else "") for text, name, _, _ in parts))
+
+
+def _spaced(value: str) -> str:
+    """'15,538' with a narrow space in place of the comma, as `say` writes numbers; anything else as it is."""
+    return value.replace(",", "\N{NARROW NO-BREAK SPACE}") if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else value
 
 
 ENGLISH = in_language("en")

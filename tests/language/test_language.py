@@ -67,10 +67,30 @@ def test_every_translation_has_the_placeholders_of_its_english():
         assert portuguese.strip() == portuguese and portuguese, english
 
 
+def constants(tree):
+    """Strings in a file; of an f-string its text, with {} for what is filled in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+
+
 def test_no_translation_outlives_its_sentence():
-    code = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
-    constants = {node.value for tree in code for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    assert [english for english in language.catalogue("pt") if english not in constants] == []
+    code = {text for path in SOURCES for text in constants(ast.parse(path.read_text(encoding="utf-8")))}
+    core = json.loads((PARTS[0].parent / "core.json").read_text(encoding="utf-8"))
+    said = {re.sub(r"\{\w+\}", "{}", english) if english in core else english: english for english in language.catalogue("pt")}
+    assert [english for text, english in said.items() if text not in code] == []
+
+
+def test_what_the_core_says_is_known_with_what_it_filled_in():
+    say = in_language("pt")
+    assert say.known("training for 1,200 steps") == "treino de 1\u202f200 passos"
+    assert say.known("waiting for cpu: 2 ahead, about 4 min 00 s") == "à espera de cpu: 2 à frente, cerca de 4 min 00 s"
+    assert say.known("train.bf16 true: about 1.50 GiB less (about a third slower)").endswith("(cerca de um terço mais lento)")
+    assert say.known("no such words") == "no such words"
+    assert say.known("{run} or {0}") == "{run} or {0}", "words from elsewhere are never taken for a format"
+    assert in_language("en").known("training for 1,200 steps") == "training for 1,200 steps"
 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.name)
