@@ -3,15 +3,20 @@
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from .cache import Cache
+from .cache.shards import read_rows
 from .config import LossConfig
 from .errors import ConfigError
 from .losses import IGNORE_INDEX, check_targets
 
 Tensors = dict[str, torch.Tensor]
+SORTED_STEPS = 50
+"""Steps whose windows are sorted together: enough for like lengths, and every epoch is another order."""
 AHEAD_TOKENS = 16_384
 """Tokens that a thread reads ahead of training: row groups of a few micro-batches, a few MB."""
 
@@ -20,11 +25,13 @@ class Visits(Dataset):
     """The training windows in the order of their visits: visit v is window order(epoch v // n)[v % n].
 
     One long sequence without a sampler, so that a resumed run needs nothing but the number of visits already made.
+    `group_by_length`: windows in a step, which are then of like length.
     """
 
-    def __init__(self, cache: Cache, *, num_visits: int, seed: int) -> None:
-        self.cache, self.num_visits, self.seed = cache, num_visits, seed
-        self._epoch, self._order = -1, cache.order("train", seed=seed, epoch=0)
+    def __init__(self, cache: Cache, *, num_visits: int, seed: int, group_by_length: int | None = None) -> None:
+        self.cache, self.num_visits, self.seed, self.group = cache, num_visits, seed, group_by_length
+        self._lengths = window_lengths(cache) if group_by_length else None
+        self._epoch, self._order = -1, self._ordered(0)
         self._ahead = max(2, AHEAD_TOKENS // cache.plan.window_tokens)
 
     def __len__(self) -> int:
@@ -33,9 +40,37 @@ class Visits(Dataset):
     def __getitem__(self, visit: int) -> int:
         epoch, place = divmod(visit, len(self._order))
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, self.cache.order("train", seed=self.seed, epoch=epoch)
+            self._epoch, self._order = epoch, self._ordered(epoch)
         self.cache.ahead("train", self._order[place + 1 : place + 1 + self._ahead])
         return int(self._order[place])
+
+    def _ordered(self, epoch: int) -> NDArray[np.int64]:
+        order = self.cache.order("train", seed=self.seed, epoch=epoch)
+        if self.group is None or self._lengths is None:
+            return order
+        return grouped_by_length(order, self._lengths, windows_per_step=self.group, random=np.random.default_rng([self.seed, epoch, 1]))
+
+
+def grouped_by_length(
+    order: NDArray[np.int64], lengths: NDArray[np.int64], *, windows_per_step: int, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """The same windows, those of like length in one step, steps in random order; neighbours in `order` stay near, for the cache's sake."""
+    pieces = []
+    for first in range(0, len(order), SORTED_STEPS * windows_per_step):
+        together = order[first : first + SORTED_STEPS * windows_per_step]
+        together = together[np.argsort(lengths[together], kind="stable")]
+        whole = len(together) // windows_per_step * windows_per_step
+        steps = together[:whole].reshape(-1, windows_per_step)
+        pieces += [steps[random.permutation(len(steps))].ravel(), together[whole:]]
+    return np.concatenate(pieces)
+
+
+def window_lengths(cache: Cache) -> NDArray[np.int64]:
+    """Tokens in each training window, padding not counted."""
+    lengths: list[int] = []
+    for entry in cache.manifest.entries_of("train"):
+        lengths += [int(sum(each)) for each in read_rows(cache.shard_path(entry), 0, entry.num_windows, ["doc_lens"])["doc_lens"]]
+    return np.array(lengths, np.int64)
 
 
 class Collate:
@@ -51,10 +86,21 @@ class Collate:
 
     def __call__(self, windows: list[int]) -> Tensors:
         rows = self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k, with_drawn=True)
-        batch = to_tensors(rows)
+        batch = to_tensors(rows if self.cache.packing else without_idle_end(rows))
         names = ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels")
         check_targets(*(batch[name].flatten(0, 1) for name in names), vocab_size=self.cache.plan.vocab_size)  # milliseconds
         return batch
+
+
+def without_idle_end(rows: dict[str, Any]) -> dict[str, Any]:
+    """The windows cut after the last token that any of them learns: what follows teaches nothing, and a causal model never looks ahead."""
+    learned = np.flatnonzero(rows["targets"].any(axis=0))
+    if not len(learned):
+        return rows
+    num_positions = int(learned[-1]) + 1
+    tokens = {name: rows[name][:, : num_positions + 1] for name in ("input_ids", "position_ids", "token_bytes")}
+    per_position = ("targets", "teacher_ids", "teacher_logprobs", "teacher_tail", "gold_logprob")
+    return tokens | {name: rows[name][:, :num_positions] for name in per_position}
 
 
 def to_tensors(rows: dict[str, Any]) -> Tensors:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, get_args
 from . import commands, sweep_commands
 from .config import DistillConfig
 from .errors import DistillError, did_you_mean
+from .hf_arguments import known_arguments
 
 DESCRIPTION = """Distil a large language model into a small one on the hardware you have.
 
@@ -171,12 +172,15 @@ def _settings(parser: Parser, *sections: str) -> None:
     )
     for section in sections:
         model = DistillConfig.model_fields[section].annotation
-        group = parser.add_argument_group(section)
+        also = "any other field of transformers.TrainingArguments too, such as --train.adam_beta2 0.95" if section == "train" else None
+        group = parser.add_argument_group(section, also)
         for name, field in model.model_fields.items():  # type: ignore[union-attr]
             words = f"{field.description} (default: {field.default})".replace("%", "%%")
             group.add_argument(
                 f"--{section}.{name}", dest=f"set:{section}.{name}", metavar=_choices(field), default=argparse.SUPPRESS, help=words
             )
+        for name in sorted(known_arguments().keys() - model.model_fields.keys()) if section == "train" else ():  # type: ignore[union-attr]
+            group.add_argument(f"--train.{name}", dest=f"set:train.{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def _choices(field: Any) -> str:

@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from .errors import ConfigError, did_you_mean
 from .faults import explain
-from .paths import checked_name
+from .section import FolderName, Positive, Section, Share
+from .train_config import TrainConfig
 
 BUILTIN = "builtin"
 """The name of the teacher and of the stories that ship with this package."""
@@ -21,21 +22,6 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 Codec = Literal["exact", "packed"]
 Select = Literal["topk", "topk+sample"]
 StudentInit = Literal["fresh", "prune_layers", "pretrained"]
-
-Positive = Annotated[int, Field(gt=0)]
-FolderName = Annotated[str, AfterValidator(lambda name: checked_name(name, "name"))]
-Share = Annotated[float, Field(ge=0)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
-
-    def changed(self, **values: Any) -> Self:
-        """A copy with other values, checked like a new one. Raises ConfigError."""
-        try:
-            return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **values})
-        except ValidationError as error:
-            raise ConfigError(explain(type(self), error)) from None
 
 
 class TeacherConfig(Section):
@@ -174,39 +160,6 @@ class LossConfig(Section):
         if self.kl_weight == 0 and self.ce_weight == 0:
             raise ValueError("loss.kl_weight and loss.ce_weight are both 0: nothing would be learned. Set one of them above 0")
         return self
-
-
-class TrainConfig(Section):
-    name: FolderName | None = None
-    """Name of the run; none: made from date and time."""
-    max_steps: Positive = 600
-    """Optimizer steps."""
-    per_device_train_batch_size: Positive = 8
-    """Windows in one micro-batch."""
-    gradient_accumulation_steps: Positive = 1
-    """Micro-batches in one optimizer step; the result is the same as one large batch."""
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-3
-    """Peak learning rate. The default suits the tiny fresh student; pretrained students want about 1e-5 to 1e-4."""
-    lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
-    """How the learning rate falls."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 50
-    """Steps over which the learning rate rises."""
-    weight_decay: Share = 0.05
-    """AdamW's decay."""
-    max_grad_norm: Share = 1.0
-    """Longer gradients are shortened to this; 0: never."""
-    bf16: bool = False
-    """Train under bfloat16 autocast; the loss stays in float32."""
-    activation_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third more time."""
-    eval_steps: Positive = 60
-    """Steps between looks at the held-out text; the best weights seen there become the student."""
-    save_steps: Positive = 100
-    """Steps between checkpoints, from which a killed run goes on."""
-    save_total_limit: Positive = 2
-    """Checkpoints kept; older ones are deleted."""
-    seed: int = 0
-    """Student initialisation and order of the data."""
 
 
 class DistillConfig(Section):

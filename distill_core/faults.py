@@ -28,7 +28,8 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
             known = _section_at(model, path[:-1]).model_fields
             lines.append(f"no option '{dotted}'.{did_you_mean(str(path[-1]), known)}")
         elif fault["type"] == "value_error":
-            lines.append(f"{fault['msg'].removeprefix('Value error, ')}.")
+            words = fault["msg"].removeprefix("Value error, ")
+            lines.append(words if words.endswith("?") else f"{words}.")
         else:
             lines.append(f"{dotted}: {fault['msg'].lower()}, got {fault['input']!r}.")
     return "\n".join(lines)

@@ -5,21 +5,26 @@
 """
 
 import shutil
+from typing import Any
 
+import torch
 import transformers
 
 from . import metrics, models
 from .batches import Collate, Visits
-from .cache import open_cache
+from .cache import Cache, open_cache
+from .config import DistillConfig
 from .device import pick_device
-from .heads import probe_head
+from .errors import CacheError
+from .heads import HeadOps, probe_head
 from .independence import check_independence
 from .progress import Progress, Stopped
 from .routers import router_loss_weight, router_words
 from .runs import Run
 from .students import build_student
 from .training.arguments import training_arguments
-from .training.checkpoints import checkpoint_step, latest_checkpoint
+from .training.batch_size import with_batches_that_fit
+from .training.checkpoints import checkpoint_bytes, checkpoint_step, drop_unfinished, latest_checkpoint, num_kept
 from .training.distill_trainer import DistillTrainer
 from .training.model_folder import write_untrained
 from .training.watch import Watch
@@ -27,14 +32,54 @@ from .units import show_count
 
 
 def run_training(run: Run, progress: Progress) -> None:
-    """Train the run's student, from its last checkpoint if it has one. Raises CacheError, ModelError, VocabularyError; Stopped."""
+    """Train the run's student, from its last checkpoint if it has one. Raises what is wrong as DistillError; Stopped."""
     config = run.config()
     progress.phase("checking the cache")
     cache = open_cache(run.inputs()["cache"])
     cache.verify()
+    share = cache.manifest.num_positions("train") / (cache.num_windows("train") * (cache.plan.window_tokens - 1))
+    if not share:
+        raise CacheError(f"cache {cache.name}: no token in it is learned. Capture again, from text with something the student may learn.")
+    progress.say(f"{share:.1%} of the tokens in the windows are learned; the rest is padding, prompts and the first token of each document")
+    drop_unfinished(run.checkpoints_folder)
+    if not config.train.auto_find_batch_size:
+        train(run, config, cache, progress)
+        return
+
+    def attempt(smaller: Any) -> None:
+        run.update(result={"per_device_train_batch_size": smaller.per_device_train_batch_size})
+        train(run, config.changed(train=smaller), cache, progress)
+
+    found = run.stored_status().result.get("per_device_train_batch_size", config.train.per_device_train_batch_size)
+    with_batches_that_fit(config.train, attempt, progress.say, first=found)
+
+
+def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress) -> None:
+    """From the run's last checkpoint, or from the start, to its end. Raises as run_training does."""
     device = pick_device(config.device)
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
+    student, ops = make_student(config, cache, tokenizer, device, progress)
+    watch = Watch(run, config, cache, tokenizer, progress)
+    trainer = make_trainer(run, config, cache, student, ops, watch, progress)
+    checkpoint = latest_checkpoint(run.checkpoints_folder)
+    step = (checkpoint_step(checkpoint) or 0) if checkpoint else 0
+    metrics.drop_after(run.metrics_path, step if checkpoint else -1)
+    watch.begin(trainer, resumed_at=step)
+    if checkpoint is None:
+        watch.look(0)
+        write_untrained(run, cache, student, tokenizer, config)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    result = {"cache": cache.name, "best_step": watch.best["step"], "heldout_nll": watch.best["nll"]}
+    if watch.stopped_early_at is not None:
+        result["stopped_early_at"] = watch.stopped_early_at
+    run.update(result=run.stored_status().result | result)
+    if watch.was_stopped:
+        raise Stopped
+    shutil.rmtree(run.checkpoints_folder, ignore_errors=True)  # the run is done: model/ holds what is worth keeping
 
+
+def make_student(config: DistillConfig, cache: Cache, tokenizer: Any, device: torch.device, progress: Progress) -> tuple[Any, HeadOps]:
+    """The student on the device, and what its model does after its head."""
     progress.phase("building the student")
     transformers.set_seed(config.train.seed)
     student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size).to(device)
@@ -44,30 +89,31 @@ def run_training(run: Run, progress: Progress) -> None:
         progress.say(balance)
     ops = probe_head(student, cache.plan.vocab_size)
     check_independence(student, cache.plan.vocab_size, packing=cache.packing, trained=True)
+    return student, ops
 
-    train = config.train
+
+def make_trainer(
+    run: Run, config: DistillConfig, cache: Cache, student: Any, ops: HeadOps, watch: Watch, progress: Progress
+) -> DistillTrainer:
+    train, folder = config.train, run.checkpoints_folder
+    arguments = training_arguments(config, folder, pick_device(config.device))
+    arguments.save_total_limit = num_kept(train, folder, checkpoint_bytes(student, arguments.optim), progress.say)
     windows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps
-    watch = Watch(run, config, cache, tokenizer, progress)
+    visits = Visits(
+        cache,
+        num_visits=train.max_steps * windows_per_step,
+        seed=train.seed,
+        group_by_length=windows_per_step if train.train_sampling_strategy == "group_by_length" else None,
+    )
     trainer = DistillTrainer(
         cache=cache,
         loss=config.loss,
         ops=ops,
         model=student,
-        args=training_arguments(config, run.checkpoints_folder, device),
-        train_dataset=Visits(cache, num_visits=train.max_steps * windows_per_step, seed=train.seed),
+        args=arguments,
+        train_dataset=visits,
         data_collator=Collate(cache, config.loss),
-        callbacks=[watch],
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    checkpoint = latest_checkpoint(run.checkpoints_folder)
-    step = (checkpoint_step(checkpoint) or 0) if checkpoint else 0
-    metrics.drop_after(run.metrics_path, step if checkpoint else -1)
-    watch.begin(trainer, resumed_at=step)
-    if checkpoint is None:
-        watch.look(0)
-        write_untrained(run, cache, student, tokenizer, config)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    run.update(result={"cache": cache.name, "best_step": watch.best["step"], "heldout_nll": watch.best["nll"]})
-    if watch.was_stopped:
-        raise Stopped
-    shutil.rmtree(run.checkpoints_folder, ignore_errors=True)  # the run is done: model/ holds what is worth keeping
+    trainer.listen_first(watch, tensorboard=run.folder / "tensorboard")
+    return trainer

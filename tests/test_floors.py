@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "distill_core"
 FLOORS = {
-    0: {"config", "errors", "faults", "language", "units", "paths"},
+    0: {"config", "errors", "faults", "hf_arguments", "section", "train_config", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
         "metrics", "panel", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",

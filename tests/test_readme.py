@@ -54,7 +54,7 @@ def test_commands_parse(command):
     build_parser().parse_args(words)
 
 
-@pytest.mark.parametrize("setting", sorted(set(re.findall(r"--([a-z]+\.[a-z_]+)", README))))
+@pytest.mark.parametrize("setting", sorted(set(re.findall(r"--([a-z]+\.[a-z0-9_]+)", README))))
 def test_settings_exist(setting):
     assert f"--{setting}" in build_parser().known_options()
 

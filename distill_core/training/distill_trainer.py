@@ -1,11 +1,14 @@
 """transformers.Trainer with the fused loss: what one micro-batch costs, and the means of a step."""
 # B: windows in a micro-batch   L: tokens in a window   P = L - 1: positions   N = B x P: rows of the loss   D: hidden size
 
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import nn
+from transformers.integrations import TensorBoardCallback
+from transformers.optimization import GreedyLR
 
 from ..batches import model_inputs
 from ..cache import Cache
@@ -13,6 +16,7 @@ from ..config import LossConfig
 from ..heads import HeadOps, read_head, run_body
 from ..losses import IGNORE_INDEX, loss_floor, topk_kl
 from ..routers import router_loss_weight
+from .checkpoints import full_disk_named
 
 SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens", "router_loss")
 
@@ -27,6 +31,14 @@ class DistillTrainer(transformers.Trainer):
         self.cache, self.distill_loss, self.head_ops = cache, loss, ops
         self.router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
         self.step_sums: list[torch.Tensor] = []
+
+    def listen_first(self, watch: transformers.TrainerCallback, *, tensorboard: Path) -> None:
+        """Let one callback hear of everything before the trackers do. `tensorboard`: folder for its events, if it is asked to report."""
+        callbacks = self.callback_handler.callbacks
+        callbacks.insert(0, watch)
+        for callback in callbacks:
+            if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
+                callback.logging_dir = str(tensorboard)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
         """Valid tokens of the whole optimizer step: what its loss is divided by."""
@@ -89,6 +101,16 @@ class DistillTrainer(transformers.Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """To the callbacks only: metrics.jsonl is the history, and checkpoints do not grow with it."""
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        folder = Path(str(self.args.output_dir))
+        with full_disk_named(folder, folder.parent.name):
+            super()._save_checkpoint(model, trial)
+
+    def heldout_is(self, value: float) -> None:
+        """For the schedulers that follow the held-out text (reduce_lr_on_plateau, greedy); the others go by the steps."""
+        if isinstance(self.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau | GreedyLR):
+            self.lr_scheduler.step(value)
 
     def take_means(self) -> dict[str, float]:
         """Per-token means since they were last taken; the only place where the host waits for the device."""

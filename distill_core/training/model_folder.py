@@ -19,7 +19,8 @@ from ..runs import Run
 
 def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float]) -> None:
     """Replace the model folder as a whole; a kill in between leaves the old one or the new one."""
-    fresh, old = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".old")
+    mend(folder)
+    fresh, old = _beside(folder)
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
     model.save_pretrained(fresh)
@@ -31,14 +32,31 @@ def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float])
     shutil.rmtree(old, ignore_errors=True)
 
 
+def mend(folder: Path) -> None:
+    """After a kill between the two renames: the new folder was whole already and takes its place, else the old one comes back."""
+    fresh, old = _beside(folder)
+    if not folder.exists():
+        for candidate in (fresh, old):
+            if (candidate / "best.json").exists():  # written last
+                os.replace(candidate, folder)
+                return
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    """Where the next model is written, and where the last one goes until it stands."""
+    return folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".old")
+
+
 def stored_best(folder: Path) -> dict[str, float]:
-    """{"step", "nll"} of the weights in the model folder; step -1 when it is empty."""
+    """{"step", "nll", "kl"} (nats per token) of the weights in the model folder; step -1 when there are none."""
+    mend(folder)
     path = folder / "best.json"
-    return json.loads(path.read_text()) if path.exists() else {"step": -1, "nll": float("inf")}
+    return json.loads(path.read_text()) if path.exists() else {"step": -1, "nll": float("inf"), "kl": float("inf")}
 
 
 def load_student(run: Run, device: torch.device) -> Any:
     """The run's best weights. Raises ModelError when it has none yet."""
+    mend(run.model_folder)
     if not (run.model_folder / "config.json").exists():
         raise ModelError(
             f"run {run.id} has no model yet: it is {run.status().state}. Resume it: python -m distill_core train --resume {run.id}"

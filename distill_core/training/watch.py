@@ -1,6 +1,7 @@
 """What happens around the steps: metrics.jsonl, looks at the held-out text, the best weights, the end when it is asked for."""
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import transformers
@@ -15,6 +16,7 @@ from ..progress import Progress
 from ..runs import Run
 from ..scoring import Scores, score
 from ..units import GIB
+from .checkpoints import full_disk_named
 from .distill_trainer import DistillTrainer
 from .model_folder import save_model, stored_best
 
@@ -27,6 +29,7 @@ class Watch(transformers.TrainerCallback):
         self.trainer: DistillTrainer
         self.student: nn.Module
         self.was_stopped = False
+        self.stopped_early_at: int | None = None
         self.best = stored_best(run.model_folder)
 
     def begin(self, trainer: DistillTrainer, *, resumed_at: int) -> None:
@@ -43,9 +46,10 @@ class Watch(transformers.TrainerCallback):
         return self.spent_s + time.monotonic() - self.started
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Write the step's row, and put its values into `logs`: the trackers of train.report_to come after this callback."""
         logs = kwargs["logs"]
         if "loss" not in logs:
-            return  # the Trainer's closing summary
+            return  # a look at the held-out text, or the Trainer's closing summary
         means = self.trainer.take_means()
         now = time.monotonic()
         left = self.progress.at(state.global_step, state.max_steps, "steps")
@@ -61,28 +65,62 @@ class Watch(transformers.TrainerCallback):
             "time_left_s": left,
         }
         metrics.append(self.run.metrics_path, row)
+        logs.update({name: value for name, value in row.items() if value is not None and name != "step"})
         self.meter.reset_peak()
         self.step_started = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        train, step = self.config.train, state.global_step
         if self.run.stop_requested():
             self.was_stopped = True
             control.should_training_stop = control.should_save = True
-        if state.global_step % self.config.train.eval_steps == 0 or state.global_step == state.max_steps or self.was_stopped:
-            self.look(state.global_step)
+        is_planned = step % train.eval_steps == 0
+        if is_planned or step == state.max_steps or self.was_stopped:
+            self.look(step)
+        if is_planned and not self.was_stopped and self._has_stalled():
+            self.stopped_early_at = step
+            control.should_training_stop = True
+            self.progress.say(f"step {step:,}: no better for {train.early_stopping_patience} looks at the held-out text, so it ends here")
 
     def look(self, step: int) -> None:
         """Score the held-out text; weights better than all before replace model/."""
         began = time.monotonic()
-        scores = score(self.student, self.trainer.head_ops, self.cache, batch_windows=self.config.train.per_device_train_batch_size)
-        metrics.append(self.run.metrics_path, {"step": step, "time_s": self.elapsed_s(), **heldout_row(scores)})
-        if scores.nll < self.best["nll"]:
-            self.best = {"step": step, "nll": scores.nll}
-            save_model(self.student, self.tokenizer, self.run.model_folder, self.best)
+        train = self.config.train
+        scores = score(self.student, self.trainer.head_ops, self.cache, batch_windows=train.per_device_train_batch_size)
+        row = heldout_row(scores)
+        metrics.append(self.run.metrics_path, {"step": step, "time_s": self.elapsed_s(), **row})
+        self.trainer.log(dict(row))
+        if step and step % train.eval_steps == 0:
+            self.trainer.heldout_is(row[train.metric_for_best_model])
+        if row[train.metric_for_best_model] < self.best.get(train.metric_for_best_model.removeprefix("heldout_"), float("inf")):
+            self.best = {"step": step, "nll": scores.nll, "kl": scores.kl_to_teacher}
+            with full_disk_named(self.run.checkpoints_folder, self.run.id):
+                save_model(self.student, self.tokenizer, self.run.model_folder, self.best)
         self.step_started += time.monotonic() - began
 
+    def _has_stalled(self) -> bool:
+        """Whether train.early_stopping_patience looks in a row brought nothing; told from metrics.jsonl, so a resumed run knows it too."""
+        train = self.config.train
+        if train.early_stopping_patience is None:
+            return False
+        rows = [row for row in metrics.read(self.run.metrics_path) if "heldout_nll" in row and row["step"] % train.eval_steps == 0]
+        values = [row[train.metric_for_best_model] for row in rows]
+        return looks_without_gain(values, threshold=train.early_stopping_threshold) >= train.early_stopping_patience
 
-def heldout_row(scores: Scores) -> metrics.Row:
+
+def looks_without_gain(values: Iterable[float], *, threshold: float) -> int:
+    """How many of the last values did not lie below the lowest one before them by more than the threshold.
+
+    The rule of transformers' EarlyStoppingCallback: the lowest value moves even when it does not count as a gain.
+    """
+    lowest, count = float("inf"), 0
+    for value in values:
+        count = 0 if value < lowest - threshold or lowest == float("inf") else count + 1
+        lowest = min(lowest, value)
+    return count
+
+
+def heldout_row(scores: Scores) -> dict[str, float]:
     return {
         "heldout_nll": scores.nll,
         "heldout_kl": scores.kl_to_teacher,
