@@ -1,17 +1,16 @@
 // The browser's half of panel.py: asks for new rows once a second, feeds them to the charts, shows progress and failures.
-// The chart library stands above this text in the same module and leaves `distillVegaEmbed` behind.
+// figures.js stands above this text in the same module.
 export default (() => {
-  const vegaEmbed = globalThis.distillVegaEmbed;
+  const { make, fill, figure, followLook } = distillFigures;
   const POLL_MS = 1000;
   const GIVE_UP_MS = 10000;
-  const MAX_ROWS = 2000; // then the history comes again, thinned
-  const STYLE = `
-    .panel { font: 14px/1.45 system-ui, sans-serif; color: inherit; container-type: inline-size; }
+  const MORE_ROWS = 1500; // past the history as it first came; then it comes again, thinned
+  const STYLE = `${distillFigures.STYLE}
     .tracks { display: grid; gap: 8px; margin-bottom: 12px; }
     .track { border: 1px solid color-mix(in srgb, currentColor 18%, transparent); border-radius: 10px; padding: 10px 14px; }
     .track.shown { border-color: #0f7dbf; box-shadow: inset 3px 0 0 #0f7dbf; }
     .line { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: baseline; }
-    .name { font-weight: 600; background: none; border: 0; padding: 0; font: inherit; font-weight: 600; color: inherit; }
+    .name { background: none; border: 0; padding: 0; font: inherit; font-weight: 600; color: inherit; }
     button.name { cursor: pointer; text-decoration: underline dotted; text-underline-offset: 3px; }
     .state { font-size: 12px; padding: 1px 9px; border-radius: 99px; border: 1px solid currentColor; }
     .state[data-is=running] { color: #0f7dbf; } .state[data-is=done] { color: #0a8a63; }
@@ -21,24 +20,12 @@ export default (() => {
     .bar div { height: 100%; width: 0; background: #0f7dbf; transition: width .4s; }
     .bar div[data-is=done] { background: #009e73; } .bar div[data-is=failed] { background: #d55e00; }
     .failure { margin-top: 10px; border-left: 3px solid #d55e00; padding: 4px 12px; }
+    .failure ul { margin: 4px 0 4px 1.1em; padding: 0; list-style: disc; }
+    .failure p { margin: 6px 0 0; font-size: 12.5px; opacity: .85; }
     .failure pre, .log pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px; max-height: 220px; overflow: auto; margin: 6px 0 0; opacity: .9; }
-    .grid { display: grid; grid-template-columns: 1fr; gap: 14px; }
-    @container (min-width: 640px) { .grid { grid-template-columns: 1fr 1fr; } }
-    figure { margin: 0; min-width: 0; border: 1px solid color-mix(in srgb, currentColor 14%, transparent); border-radius: 10px; padding: 12px; }
-    .chart { position: relative; } .chart > .vega { width: 100%; }
-    .empty { position: absolute; inset: 40px 0 70px; display: grid; place-items: center; text-align: center; opacity: .7; pointer-events: none; }
-    figcaption { font-size: 12.5px; opacity: .85; margin-top: 6px; }
-    .save { background: none; border: 0; padding: 0; font: inherit; color: inherit; text-decoration: underline; cursor: pointer; margin-left: 8px; }
     .help, .log { font-size: 12.5px; opacity: .8; margin-top: 8px; }
     @media (pointer: coarse) { .zoom { display: none; } }
-    .stale { color: #d55e00; } [hidden] { display: none !important; }`;
-
-  const make = (tag, name, text) => {
-    const node = document.createElement(tag);
-    if (name) node.className = name;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
+    .stale { color: #d55e00; }`;
 
   const time = (seconds) => {
     const s = Math.round(seconds);
@@ -47,22 +34,21 @@ export default (() => {
     return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} min`;
   };
 
-  const isDark = () =>
-    [document.documentElement, document.body].some((node) => node.classList.contains("dark") || node.dataset.theme === "dark");
-
   function render({ model, el }) {
     const viewer = crypto.getRandomValues(new Uint32Array(1))[0];
     const names = model.get("names");
     const pictures = model.get("pictures");
+    const words = model.get("words");
+    const count = (number) => Math.round(number).toLocaleString(words.locale);
     const root = make("div", "panel");
     const style = make("style", "", STYLE);
     const trackList = make("div", "tracks");
-    const stale = make("div", "help stale", "No answer from the app for a while. The run goes on by itself; this page tries again.");
+    const stale = make("div", "help stale", words.no_answer);
     const grid = make("div", "grid");
-    const help = make("div", "help zoom", "Ctrl + wheel zooms a chart, Shift + drag moves it, a double click shows all again.");
+    const help = make("div", "help zoom", words.zoom);
     const log = make("details", "log");
     const logText = make("pre", "", "");
-    log.append(make("summary", "", "Log"), logText);
+    log.append(make("summary", "", words.log), logText);
     stale.hidden = true;
     grid.hidden = help.hidden = pictures.length === 0;
     root.append(style, trackList, stale, grid, help, log);
@@ -101,63 +87,50 @@ export default (() => {
     function drawTrack(track) {
       const line = lines[track.name];
       line.speed = track.tokens_per_s ?? line.speed;
-      line.state.textContent = track.state;
+      line.state.textContent = words.states[track.state] ?? track.state;
       line.state.dataset.is = line.bar.dataset.is = track.state;
       const share = track.total ? Math.min(1, track.done / track.total) : track.state === "done" ? 1 : 0;
       line.bar.style.width = `${100 * share}%`;
       line.frame.setAttribute("aria-valuenow", String(Math.round(100 * share)));
-      const facts = [];
-      if (track.total) facts.push(`${track.unit} ${track.done.toLocaleString("en")} of ${track.total.toLocaleString("en")}`);
-      if (line.speed && track.state !== "queued") facts.push(`${Math.round(line.speed).toLocaleString("en")} tokens/s`);
-      if (track.active && track.time_left_s !== null) facts.push(`${time(track.time_left_s)} left`);
-      if (track.active && track.phase) facts.push(track.phase);
-      line.facts.textContent = facts.join("  ·  ");
+      line.facts.textContent = factsOf(track, line.speed).join("  ·  ");
       line.failure.hidden = track.state !== "failed";
-      if (track.state === "failed") {
-        const detail = make("pre", "", track.log.join("\n"));
-        line.failure.replaceChildren(make("strong", "", track.error ?? "It failed without a reason."), detail);
-        detail.hidden = track.log.length === 0;
+      if (track.state === "failed") line.failure.replaceChildren(...failureOf(track));
+    }
+
+    function factsOf(track, speed) {
+      const facts = [];
+      if (track.state === "queued" && track.ahead !== null) {
+        facts.push(track.ahead === 0 ? words.next : fill(track.ahead === 1 ? words.one_ahead : words.ahead, { count: track.ahead }));
+        if (track.wait_s) facts.push(fill(words.wait, { time: time(track.wait_s) }));
       }
+      if (track.total) facts.push(fill(words.of, { unit: words.units[track.unit] ?? track.unit, done: count(track.done), total: count(track.total) }));
+      if (speed && track.state !== "queued") facts.push(fill(words.speed, { count: count(speed) }));
+      if (track.active && track.time_left_s !== null) facts.push(fill(words.left, { time: time(track.time_left_s) }));
+      if (track.active && track.phase && !track.total && !(track.state === "queued" && facts.length)) facts.push(words.phases[track.phase] ?? track.phase);
+      return facts;
+    }
+
+    // why, what would help, and the last that it wrote
+    function failureOf(track) {
+      const parts = [make("strong", "", track.reason || words.no_reason)];
+      if (track.remedies.length) {
+        const list = make("ul");
+        list.append(...track.remedies.map((words) => make("li", "", words)));
+        parts.push(make("p", "", words.remedies), list);
+      }
+      if (track.log.length) parts.push(make("p", "", words.last_lines), make("pre", "", track.log.join("\n")));
+      return parts;
     }
 
     // ---- charts
     const views = [];
-    let theme = null;
     let all = [];
     let building = null;
 
     async function build() {
-      theme = isDark();
-      const css = getComputedStyle(root);
-      const ink = css.color;
       views.splice(0).forEach((made) => made.finalize());
       grid.replaceChildren();
-      for (const picture of pictures) {
-        const [figure, chart, target] = [make("figure"), make("div", "chart"), make("div", "vega")];
-        const empty = make("div", "empty", picture.empty);
-        const caption = make("figcaption", "", picture.reading);
-        chart.append(target, empty);
-        figure.append(chart, caption);
-        grid.append(figure);
-        const quiet = { labelColor: ink, titleColor: ink, tickColor: ink, domainColor: ink, gridColor: theme ? "#777" : "#bbb" };
-        const config = { font: css.fontFamily, axis: quiet, legend: quiet, title: { color: ink, subtitleColor: ink } };
-        const made = await vegaEmbed(target, structuredClone(picture.spec), { actions: false, renderer: "canvas", config });
-        made.empty = empty;
-        made.field = picture.field;
-        made.followsRun = picture.spec.params?.some((param) => param.name === "shown");
-        views.push(made);
-        for (const kind of ["PNG", "SVG"]) {
-          const save = make("button", "save", kind);
-          save.title = `Save this chart as ${kind}`;
-          save.addEventListener("click", async () => {
-            const link = make("a");
-            link.href = await made.view.toImageURL(kind.toLowerCase(), 2);
-            link.download = `${names[0]}-${picture.field}.${kind.toLowerCase()}`.replace(/\s+/g, "-");
-            link.click();
-          });
-          caption.append(save);
-        }
-      }
+      for (const picture of pictures) views.push(await figure(picture, { grid, root, words, owner: model.get("owner") }));
       root.views = views.map((made) => made.view);
       await draw(all, names);
     }
@@ -184,6 +157,7 @@ export default (() => {
     let asked = null; // when the open question was put
     let cursors = {};
     let ended = false;
+    let atStart = 0; // rows of the histories as they came
 
     function pull({ evenIfEnded = false } = {}) {
       if ((ended && !evenIfEnded) || document.hidden || building) return;
@@ -192,7 +166,7 @@ export default (() => {
       stale.hidden = asked === null;
       gen += 1;
       asked = now;
-      if (all.length > MAX_ROWS) cursors = {};
+      if (all.length > atStart + MORE_ROWS) cursors = {};
       model.send({ kind: "pull", viewer, gen, cursors, log: log.open });
     }
 
@@ -202,6 +176,7 @@ export default (() => {
       stale.hidden = true;
       cursors = reply.cursors;
       all = all.filter((row) => !reply.replaced.includes(row.run)).concat(reply.rows);
+      if (reply.replaced.length) atStart = all.length;
       reply.tracks.forEach(drawTrack);
       const first = reply.tracks.find((track) => track.name === names[0]);
       ended = reply.tracks.every((track) => !track.active);
@@ -210,7 +185,7 @@ export default (() => {
       if (looked && !chosenByHand && looked.name !== shown) await show(looked.name);
       if (reply.rows.length || reply.replaced.length) await draw(reply.rows, reply.replaced);
       const logged = reply.tracks.find((track) => track.active) ?? first;
-      if (log.open) logText.textContent = logged.log.join("\n") || "Nothing written yet.";
+      if (log.open) logText.textContent = logged.log.join("\n") || words.no_log;
       root.dataset.state = ended ? first.state : "active";
       root.dataset.laststep = String(Math.max(0, ...all.filter((row) => row.run === names[0]).map((row) => row.step ?? row.windows ?? 0)));
       root.dataset.firststep = String(Math.min(...all.filter((row) => row.run === names[0] && "loss" in row).map((row) => row.step)));
@@ -232,23 +207,12 @@ export default (() => {
         pull();
       });
     };
-    // a chart that is made while the page gives it no width stays without one
-    let width = 0;
-    const sized = new ResizeObserver(() => {
-      if (root.clientWidth === width || root.clientWidth === 0) return;
-      width = root.clientWidth;
-      if (theme === null) rebuild();
-      else window.dispatchEvent(new Event("resize"));
-    });
-    sized.observe(root);
-    const themed = new MutationObserver(() => theme !== null && isDark() !== theme && rebuild());
-    for (const node of [document.documentElement, document.body]) themed.observe(node, { attributes: true, attributeFilter: ["class", "data-theme"] });
+    const unfollow = followLook(root, rebuild);
     if (names.length > 1) lines[shown].box.classList.add("shown");
 
     return () => {
       clearInterval(timer);
-      sized.disconnect();
-      themed.disconnect();
+      unfollow();
       document.removeEventListener("visibilitychange", visible);
       model.off("msg:custom", receive);
       views.forEach((made) => made.finalize());

@@ -1,44 +1,38 @@
 """The live panel: one widget that pulls a run's new rows once a second and draws them, without any notebook cell running again.
 
-The browser asks, this side answers; one question is open at a time. The chart library is built once, offline, into the user's folder.
+The browser asks, this side answers; one question is open at a time. What a run says of itself is read once for all its viewers.
 """
 
-import importlib.metadata
 import os
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-from . import charts, metrics
-from .paths import PACKAGE, home
+from . import charts, metrics, waiting
+from .language import ENGLISH, Say, later
+from .pictures import frame_words, module_of, picture
 from .runs import Run
 
-MAX_POINTS = 400
-"""Rows sent at once; a longer history is thinned by the smallest and largest of each stretch."""
 LOG_LINES = 12
-VEGA_LITE = ".".join(charts.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-
-
-def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one JavaScript text; built once (about 2 s, no network) into home()/assets."""
-    version = importlib.metadata.version("vl-convert-python")
-    path = home() / "assets" / f"vega-embed-{VEGA_LITE}-{version}.js"
-    if not path.exists():
-        import vl_convert
-
-        made = vl_convert.javascript_bundle("globalThis.distillVegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        partial.write_text(made, encoding="utf-8")
-        os.replace(partial, path)
-    return path.read_text(encoding="utf-8")
-
-
-def _module() -> str:
-    return vega_bundle() + "\n" + Path(PACKAGE / "panel.js").read_text(encoding="utf-8")
+FRESH_S = 1.0
+"""A look at a run is good for this long, unless its status file changed: a dead process shows within it, whatever the viewers."""
+MAX_LOOKS = 256
+STATES = (later("queued"), later("running"), later("done"), later("failed"), later("stopped"))
+UNITS = (later("steps"), later("windows"), later("tokens"))
+PHASES = (
+    later("waiting to start"),
+    later("reading the text"),
+    later("taking the teacher's fingerprint"),
+    later("the teacher writes samples"),
+    later("checking the cache"),
+    later("building the student"),
+)
+"""What a run says it is doing, where that is a fixed sentence; others are shown as the run wrote them, in English."""
 
 
 class LivePanel(anywidget.AnyWidget):
@@ -46,9 +40,11 @@ class LivePanel(anywidget.AnyWidget):
 
     tracks: name -> run; the name is what legends and the 'run' field of every row say.
     pictures: from `training_pictures` or `capture_pictures`; none for a panel with progress only.
-    on_change: called with {name: state} when a run's state has changed; the panel itself goes on by its own.
+    say: the visitor's language. on_change: called with {name: state} when a run's state has changed; the panel itself goes on by its own.
     """
 
+    owner = traitlets.Unicode().tag(sync=True)
+    words = traitlets.Dict().tag(sync=True)
     names = traitlets.List(traitlets.Unicode()).tag(sync=True)
     pictures = traitlets.List(traitlets.Dict()).tag(sync=True)
 
@@ -58,13 +54,15 @@ class LivePanel(anywidget.AnyWidget):
         pictures: list[dict[str, Any]] | None = None,
         *,
         on_change: Callable[[dict[str, str]], None] | None = None,
+        say: Say = ENGLISH,
     ) -> None:
         if "_esm" not in LivePanel.__dict__:  # marimo wants a class attribute; reading it at import would build it at import
-            LivePanel._esm = _module()
+            LivePanel._esm = module_of("panel.js")
         self._tracks = dict(tracks)
         self._on_change = on_change
         self._seen = {name: run.status().state for name, run in self._tracks.items()}
-        super().__init__(names=list(self._tracks), pictures=pictures or [])
+        owner = next(iter(self._tracks.values())).id if self._tracks else "run"
+        super().__init__(names=list(self._tracks), pictures=pictures or [], owner=owner, words=panel_words(say))
         self.on_msg(self._answer)
 
     def _answer(self, _widget: Any, content: Any, _buffers: Any) -> None:
@@ -79,6 +77,82 @@ class LivePanel(anywidget.AnyWidget):
                 self._on_change(states)
 
 
+def panel_words(say: Say) -> dict[str, Any]:
+    """What the browser's half says by itself; {placeholders} are filled there."""
+    return frame_words(say) | {
+        "locale": {"pt": "pt-PT"}.get(say.code, say.code),
+        "states": {state: say(state) for state in STATES},
+        "units": {unit: say(unit) for unit in UNITS},
+        "phases": {phase: say(phase) for phase in PHASES},
+        "of": say("{unit} {done} of {total}", unit="{unit}", done="{done}", total="{total}"),
+        "speed": say("{count} tokens/s", count="{count}"),
+        "left": say("{time} left", time="{time}"),
+        "next": say("next in the queue"),
+        "one_ahead": say("1 run ahead of it in the queue"),
+        "ahead": say("{count} runs ahead of it in the queue", count="{count}"),
+        "wait": say("about {time} to wait", time="{time}"),
+        "no_reason": say("It failed without a reason."),
+        "remedies": say("What would help:"),
+        "last_lines": say("The last lines it wrote:"),
+        "no_answer": say("No answer from the app for a while. The run goes on by itself; this page tries again."),
+        "zoom": say("Ctrl + wheel zooms a chart, Shift + drag moves it, a double click shows all again."),
+        "log": say("Log"),
+        "no_log": say("Nothing written yet."),
+    }
+
+
+class _Look:
+    """What a run said of itself a moment ago, for all viewers in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.taken_s = 0.0
+        self.file: tuple[int, int] | None = None
+        self.progress: dict[str, Any] = {}
+
+
+_looks: OrderedDict[str, _Look] = OrderedDict()
+_looks_lock = threading.Lock()
+
+
+def progress_of(run: Run) -> dict[str, Any]:
+    """A run's state and progress, with its place in the queue while it waits; read anew when its status file changed, or after FRESH_S."""
+    key = str(run.folder)
+    with _looks_lock:
+        look = _looks.setdefault(key, _Look())
+        _looks.move_to_end(key)
+        while len(_looks) > MAX_LOOKS:
+            _looks.popitem(last=False)
+    with look.lock:
+        file = _identity(run)
+        if file != look.file or time.monotonic() - look.taken_s >= FRESH_S:
+            look.progress, look.file, look.taken_s = _progress(run), file, time.monotonic()
+        return look.progress
+
+
+def _identity(run: Run) -> tuple[int, int] | None:
+    """Inode and time of the status file, which is replaced with every change; none where it is missing."""
+    try:
+        found = os.stat(run.folder / "status.json")
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _progress(run: Run) -> dict[str, Any]:
+    status = run.status()
+    shown = status.model_dump(include={"state", "phase", "done", "total", "unit", "time_left_s"})
+    reason, _, _ = (status.error or "").partition("\nLast lines:")  # the log's end is shown below it anyway
+    ahead = waiting.runs_ahead(run) if status.state == "queued" else None
+    return shown | {
+        "active": status.is_active,
+        "reason": reason,
+        "remedies": list(status.result.get("remedies", ())),
+        "ahead": None if ahead is None else len(ahead),
+        "wait_s": waiting.expected_wait_s(ahead) if ahead else None,
+    }
+
+
 def answer(tracks: Mapping[str, Run], question: Mapping[str, Any]) -> dict[str, Any]:
     """The reply to one pull: each run's progress, and its rows past the cursors that came with the question.
 
@@ -87,25 +161,17 @@ def answer(tracks: Mapping[str, Run], question: Mapping[str, Any]) -> dict[str, 
     cursors = question.get("cursors") or {}
     progress, rows, replaced, following = [], [], [], {}
     for name, run in tracks.items():
-        status = run.status()
+        seen = progress_of(run)
         known = cursors.get(name)
         cursor, generation = (int(known[0]), int(known[1])) if isinstance(known, list) and len(known) == 2 else (0, None)
-        new, end, now = metrics.feed(run.metrics_path).rows_since(cursor, generation)
-        if generation != now:
+        part = metrics.feed(run.metrics_path).rows_since(cursor, generation)
+        if part.is_whole:
             replaced.append(name)
-        following[name] = [end, now]
-        rows += [{**row, "run": name} for row in metrics.thin(new, MAX_POINTS)]
-        last = next((row for row in reversed(new) if "tokens_per_s" in row), {})
-        progress.append(
-            {
-                "name": name,
-                "id": run.id,
-                **status.model_dump(include={"state", "phase", "done", "total", "unit", "time_left_s", "error"}),
-                "active": status.is_active,
-                "tokens_per_s": last.get("tokens_per_s"),
-                "log": run.log_tail(LOG_LINES) if question.get("log") or status.state == "failed" else [],
-            }
-        )
+        following[name] = [part.cursor, part.generation]
+        rows += [{**row, "run": name} for row in part.rows]
+        last = next((row for row in reversed(part.rows) if "tokens_per_s" in row), {})
+        log = run.log_tail(LOG_LINES) if question.get("log") or seen["state"] == "failed" else []
+        progress.append({"name": name, "id": run.id, **seen, "tokens_per_s": last.get("tokens_per_s"), "log": log})
     return {
         "kind": "rows",
         "viewer": question.get("viewer"),
@@ -117,11 +183,6 @@ def answer(tracks: Mapping[str, Run], question: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _picture(chart: Any, field: str, empty: str, reading: str) -> dict[str, Any]:
-    """field: the row key that this picture waits for; empty: what to say until then; reading: how to read it."""
-    return {"spec": charts.spec(chart), "field": field, "empty": empty, "reading": reading}
-
-
 def training_pictures(
     names: list[str],
     *,
@@ -129,51 +190,85 @@ def training_pictures(
     limit_gib: float | None = None,
     teacher_bits_per_byte: float | None = None,
     eval_steps: int = 0,
+    say: Say = ENGLISH,
 ) -> list[dict[str, Any]]:
-    """Loss parts, held-out text, agreement and memory, for the panel of one training and, by its name, its twin."""
-    looks = f"every {eval_steps} steps" if eval_steps else "now and then"
+    """Loss parts, held-out text, agreement, memory, gradient and speed, for the panel of one training and, by its name, its twin."""
+    first, soon = names[0], say("Appears with the first step.")
+    looks = (
+        say("Appears with the first look at held-out text: every {count} steps.", count=eval_steps)
+        if eval_steps
+        else say("Appears with the first look at held-out text.")
+    )
+    memory = charts.memory_chart(run=first, predicted_gib=predicted_gib, limit_gib=limit_gib, say=say)
     return [
-        _picture(
-            charts.loss_chart(run=names[0]),
+        picture(
+            charts.loss_chart(run=first, say=say),
             "loss",
-            "Appears with the first step.",
-            "The thick line is what training pushes down; its dashed floor is the lowest it can reach. "
-            "Green can hardly fall below dashed green, the teacher's own.",
+            field="loss",
+            empty=soon,
+            reading=say(
+                "The thick line is what training pushes down; its dashed floor is the lowest it can reach. "
+                "Green can hardly fall below dashed green, the teacher's own."
+            ),
         ),
-        _picture(
-            charts.heldout_chart(runs=names, teacher_bits_per_byte=teacher_bits_per_byte),
-            "heldout_bits_per_byte",
-            f"Appears with the first look at held-out text: {looks}.",
-            "If a line rises again while the loss still falls, that student learns its text by heart. The best point is kept.",
+        picture(
+            charts.heldout_chart(runs=names, teacher_bits_per_byte=teacher_bits_per_byte, say=say),
+            "held-out",
+            field="heldout_bits_per_byte",
+            empty=looks,
+            reading=say("If a line rises again while the loss still falls, that student learns its text by heart. The best point is kept."),
         ),
-        _picture(
-            charts.agreement_chart(run=names[0]),
-            "top1_agreement",
-            "Appears with the first step.",
-            "100 % would be a student that always picks the same next token as its teacher.",
+        picture(
+            charts.agreement_chart(run=first, say=say),
+            "agreement",
+            field="top1_agreement",
+            empty=soon,
+            reading=say("100 % would be a student that always picks the same next token as its teacher."),
         ),
-        _picture(
-            charts.memory_chart(run=names[0], predicted_gib=predicted_gib, limit_gib=limit_gib),
-            "memory_gib",
-            "Appears with the first step.",
-            "The teacher is not in here: it has left memory for good. Its place is taken by the cache, read from disk bit by bit.",
+        picture(
+            memory,
+            "memory",
+            field="memory_gib",
+            empty=soon,
+            reading=say(
+                "The teacher is not in here: it has left memory for good. Its place is taken by the cache, read from disk bit by bit."
+            ),
+        ),
+        picture(
+            charts.gradient_chart(run=first, say=say),
+            "gradient",
+            field="grad_norm",
+            empty=soon,
+            reading=say(
+                "How strongly each step pulls. A spike is a step that surprised the student; a line that climbs asks for a lower rate."
+            ),
+        ),
+        picture(
+            charts.speed_chart(run=first, x="step", say=say),
+            "speed",
+            field="tokens_per_s",
+            empty=soon,
+            reading=say("A level line is a healthy one. A dip is another program on the same machine, or a slow disk."),
         ),
     ]
 
 
-def capture_pictures(name: str) -> list[dict[str, Any]]:
+def capture_pictures(name: str, *, say: Say = ENGLISH) -> list[dict[str, Any]]:
     """Kept mass and speed, for the panel of one capture."""
+    soon = say("Appears with the first windows.")
     return [
-        _picture(
-            charts.capture_chart(run=name),
-            "kept_mass",
-            "Appears with the first windows.",
-            "Share of the teacher's probability that falls on the stored tokens. The rest is stored as one number.",
+        picture(
+            charts.capture_chart(run=name, say=say),
+            "kept-mass",
+            field="kept_mass",
+            empty=soon,
+            reading=say("Share of the teacher's probability that falls on the stored tokens. The rest is stored as one number."),
         ),
-        _picture(
-            charts.speed_chart(run=name),
-            "tokens_per_s",
-            "Appears with the first windows.",
-            "The teacher reads everything once, then never again.",
+        picture(
+            charts.speed_chart(run=name, say=say),
+            "speed",
+            field="tokens_per_s",
+            empty=soon,
+            reading=say("The teacher reads everything once, then never again."),
         ),
     ]

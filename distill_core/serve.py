@@ -138,7 +138,7 @@ def serve(options: ServeOptions) -> None:
 
     app = build(options)
     # built now, not while the first visitor waits; elsewhere, for its maker leaves 30 MiB behind in the process
-    subprocess.run([sys.executable, "-c", "from distill_core import panel; panel.vega_bundle()"], check=True)
+    subprocess.run([sys.executable, "-c", "from distill_core import pictures; pictures.vega_bundle()"], check=True)
     with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -8,12 +8,21 @@ import vl_convert
 from distill_core import charts
 
 ROW = {"run": "student", "step": 1, "loss": 2.0, "kl": 1.0, "ce": 2.5, "floor": 0.0, "teacher_nll": 0.7}
-ROW |= {"top1_agreement": 0.5, "memory_gib": 0.4, "peak_memory_gib": 0.5, "windows": 8, "kept_mass": 0.9, "tokens_per_s": 100.0}
+ROW |= {
+    "top1_agreement": 0.5,
+    "grad_norm": 1.5,
+    "memory_gib": 0.4,
+    "peak_memory_gib": 0.5,
+    "windows": 8,
+    "kept_mass": 0.9,
+    "tokens_per_s": 100.0,
+}
 LOOK = {"run": "student", "step": 1, "heldout_bits_per_byte": 0.5, "heldout_kl": 0.4, "heldout_top1_agreement": 0.7}
 LIVE_CHARTS = [
     charts.loss_chart,
     charts.memory_chart,
     charts.agreement_chart,
+    charts.gradient_chart,
     charts.heldout_chart,
     charts.capture_chart,
     charts.speed_chart,

@@ -13,7 +13,7 @@ FLOORS = {
     0: {"config", "errors", "faults", "hf_arguments", "section", "train_config", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",
+        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",
     },
     2: {
         "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",

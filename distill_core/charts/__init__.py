@@ -2,7 +2,7 @@
 
 from .style import LIVE, SCHEMA_VERSION, Row, Rows, spec
 from .tables import JUDGE_QUESTIONS, PART_COLORS, WHO_COLORS, judge_chart, kept_mass_chart, plan_chart
-from .training import agreement_chart, capture_chart, heldout_chart, loss_chart, memory_chart, speed_chart
+from .training import agreement_chart, capture_chart, gradient_chart, heldout_chart, loss_chart, memory_chart, speed_chart
 
 __all__ = [
     "JUDGE_QUESTIONS",
@@ -14,6 +14,7 @@ __all__ = [
     "Rows",
     "agreement_chart",
     "capture_chart",
+    "gradient_chart",
     "heldout_chart",
     "judge_chart",
     "kept_mass_chart",

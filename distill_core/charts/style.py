@@ -1,9 +1,12 @@
 """What all charts share: the palette, a question for a title, container width, quiet axes, and where the rows come from."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import altair as alt
+
+from ..language import ENGLISH, Say
 
 Row = Mapping[str, Any]
 Live = Literal["live"]
@@ -14,8 +17,9 @@ SCHEMA_VERSION = alt.SCHEMA_VERSION
 LIVE: Final[Live] = "live"
 """Name of the data source that the live panel fills, and what the training charts take in place of rows."""
 
-# Okabe and Ito's palette, told apart with every common kind of colour blindness; each line also differs in dash or width
-BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, GREY = "#0f7dbf", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8a8f98"
+# Okabe and Ito's palette, told apart with every common kind of colour blindness; blue a little lighter, for a dark page, and purple
+# darker, to keep it from grey. Orange and sky are for areas only: as lines they are too pale on white. tests/test_palette.py measures.
+BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, GREY = "#0f7dbf", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#a04a8c", "#8a8f98"
 
 
 def data_of(rows: Rows) -> Any:
@@ -26,10 +30,17 @@ def _title(question: str, reading: str = "") -> alt.TitleParams:
     return alt.TitleParams(question, subtitle=reading) if reading else alt.TitleParams(question)
 
 
-def styled(chart: Any, question: str, reading: str = "", *, height: int = 280) -> Any:
-    """Container width, a question for a title, quiet axes; the same on every chart."""
+def styled(chart: Any, question: str, reading: str = "", *, height: int = 280, say: Say = ENGLISH) -> Any:
+    """Container width, a question for a title, quiet axes, a menu to save the picture; the same on every chart. Words are said already."""
+    name = re.sub(r"[^\w]+", "-", question.lower()).strip("-")
+    menu = {
+        "actions": {"export": True, "source": False, "compiled": False, "editor": False},  # the editor is another site
+        "downloadFileName": name,
+        "scaleFactor": {"png": 2},
+        "i18n": {"CLICK_TO_VIEW_ACTIONS": say("Save this chart"), "PNG_ACTION": say("Save as PNG"), "SVG_ACTION": say("Save as SVG")},
+    }
     return (
-        chart.properties(title=_title(question, reading), width="container", height=height)
+        chart.properties(title=_title(question, reading), width="container", height=height, usermeta={"embedOptions": menu})
         .configure(background="transparent", font="sans-serif", autosize=alt.AutoSizeParams(type="fit", contains="padding", resize=True))
         .configure_view(strokeWidth=0)
         .configure_axis(gridOpacity=0.35, domainOpacity=0.5, titleFontWeight="normal", labelFontSize=11, titleFontSize=11)

@@ -4,6 +4,7 @@ import json
 import os
 import textwrap
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -107,7 +108,7 @@ def test_live_rows_zoom_failure(page, two_runs):
     assert panel.get_attribute("data-firststep") == "1"
     assert "150 of 200" in panel.inner_text()
     assert "1 min 05 s left" in panel.inner_text()
-    assert "1 ahead" in panel.inner_text()
+    assert "1 run ahead of it in the queue · about 1 min 05 s to wait" in panel.inner_text()
     page.evaluate("document.title = 'x'")
     panel.evaluate("panel => { panel.canvases = [...panel.querySelectorAll('canvas')] }")
 
@@ -158,3 +159,28 @@ def test_long_history_is_thinned(page, two_runs):
     panel = page.locator(".panel")
     assert int(panel.get_attribute("data-rows")) <= 600
     assert panel.evaluate("panel => Math.max(...panel.views[0].data('live').map(row => row.memory_gib))") == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<svg")])
+def test_a_chart_is_saved_by_keyboard_under_the_names_of_run_and_chart(page, kind, start):
+    button = page.get_by_role("button", name=f"Save this chart as {kind.upper()}: gradient")
+    button.focus()
+    with page.expect_download() as found:
+        page.keyboard.press("Enter")
+    assert found.value.suggested_filename == f"one-gradient.{kind}"
+    saved = Path(found.value.path()).read_bytes()
+    assert saved.startswith(start)
+    if kind == "svg":
+        assert b"Are the steps calm?" in saved
+        assert b'fill="rgb(' in saved or b"#" in saved, "with the page's background"
+
+
+def test_dark_pages_get_light_ink(page):
+    """The theme may change while the page is open; charts are made anew with its ink, and keep their rows."""
+    panel = page.locator(".panel")
+    panel.evaluate("panel => { panel.before = panel.views[0] }")
+    page.evaluate("document.body.classList.add('dark')")
+    page.wait_for_function("p => p.views[0] && p.views[0] !== p.before", arg=panel.element_handle())
+    page.wait_for_function("p => p.views[0].data('live').length === 150", arg=panel.element_handle())
+    svg = panel.evaluate("async panel => await panel.views[0].toSVG()")
+    assert panel.evaluate("panel => getComputedStyle(panel).color") in svg, "titles have the ink of the page as it is now"
