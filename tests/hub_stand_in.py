@@ -75,9 +75,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hub_with(repos: dict[str, dict]):
+def hub_with(repos: dict[str, dict], kind: type[Handler] = Handler):
     """Its address while it runs, and the list of what it was asked."""
-    handler = type("Here", (Handler,), {"repos": repos, "asked": []})
+    handler = type("Here", (kind,), {"repos": repos, "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
