@@ -104,7 +104,7 @@ def step_cache(cache_choice, capture, capture_button, config, cost, found, get_n
 
 @app.cell(hide_code=True)
 def capture_panel(captured, get_capture, say):
-    live({say("capture"): get_capture()}, panel.capture_pictures(say("capture")), captured)
+    live({say("capture"): get_capture()}, panel.capture_pictures(say("capture"), say=say), captured, say)
     return
 
 
@@ -136,7 +136,7 @@ def step_loss(found, loss, say, states):
         side_by_side(loss["temperature"], loss["hard_share"], loss["divergence"], loss["tail"]),
         html(facts.formula(loss.value, say=say)),
         more("loss", loss, say),
-        chart_of(charts.kept_mass_chart(_rows, temperature=_at)),
+        chart_of(charts.kept_mass_chart(_rows, temperature=_at, say=say)),
         html(facts.kept_mass_words(_rows, _at, say=say)),
     )
     return
@@ -144,7 +144,9 @@ def step_loss(found, loss, say, states):
 
 @app.cell(hide_code=True)
 def step_plan(plan, plan_problem, say, states):
-    _chart = charts.plan_chart(plan.rows.to_dicts(), limit_gib=plan.limit_gib, limit_name=plan.limit_name) if plan else None
+    _chart = (
+        charts.plan_chart(plan.rows.to_dicts(), limit_gib=plan.limit_gib, limit_name=say.known(plan.limit_name), say=say) if plan else None
+    )
     step("plan", states, say, *((chart_of(_chart), html(facts.plan_words(plan, say=say))) if plan else (trouble(plan_problem),)))
     return
 
@@ -168,7 +170,7 @@ def step_train(found, get_notes, problem, resume_button, say, states, stop_butto
 @app.cell(hide_code=True)
 def train_panel(arrived, get_training, say):
     _names = say("student"), say("hard-label twin")
-    live(dict(zip(_names, get_training(), strict=False)), lookups.training_pictures, arrived)
+    live(dict(zip(_names, get_training(), strict=False)), lookups.training_pictures, arrived, say)
     return
 
 
@@ -181,7 +183,7 @@ def step_judge(found, get_notes, judge_button, say, states):
 
 @app.cell(hide_code=True)
 def judge_panel(arrived, found, get_judging, say):
-    live({say("judging"): get_judging() if found.judge and found.judge.state != "done" else None}, [], arrived)
+    live({say("judging"): get_judging() if found.judge and found.judge.state != "done" else None}, [], arrived, say)
     return
 
 
@@ -458,11 +460,11 @@ def press(key, states, say, button, *, problem="", stop=None, is_again=False):
 
 
 @app.function(hide_code=True)
-def live(names, pictures, on_change):
+def live(names, pictures, on_change, say):
     """The live panel of those runs, by name -> id, that are there; `pictures` may be a function of them."""
     tracks = {name: run for name, run_id in names.items() if run_id and (run := controls.tried(runs.open_run, run_id)[0])}
-    made = pictures(tracks) if callable(pictures) and tracks else pictures
-    return mo.ui.anywidget(panel.LivePanel(tracks, made, on_change=on_change)) if tracks else None
+    made = pictures(tracks, say=say) if callable(pictures) and tracks else pictures
+    return mo.ui.anywidget(panel.LivePanel(tracks, made, on_change=on_change, say=say)) if tracks else None
 
 
 @app.function(hide_code=True)
@@ -533,7 +535,7 @@ def judged(evaluation, say):
     words = mo.Html(pieces.plain(scoreboard.verdict(evaluation, say=say)))
     return [
         mo.callout(words, kind="success" if "BEATS" in evaluation["verdict"] else "neutral"),
-        mo.Html(pieces.grid([chart_of(charts.judge_chart(rows, measure=measure)).text for measure in charts.JUDGE_QUESTIONS])),
+        mo.Html(pieces.grid([chart_of(charts.judge_chart(rows, measure=measure, say=say)).text for measure in charts.JUDGE_QUESTIONS])),
         mo.Html(scoreboard.judge_table(rows, say=say) + pieces.notes([say.known(note) for note in evaluation["notes"]])),
         mo.Html(scoreboard.samples(evaluation["prompts"], rows, say=say)),
     ]

@@ -60,6 +60,7 @@ class LivePanel(anywidget.AnyWidget):
             LivePanel._esm = module_of("panel.js")
         self._tracks = dict(tracks)
         self._on_change = on_change
+        self._say = say
         self._seen = {name: run.status().state for name, run in self._tracks.items()}
         owner = next(iter(self._tracks.values())).id if self._tracks else "run"
         super().__init__(names=list(self._tracks), pictures=pictures or [], owner=owner, words=panel_words(say))
@@ -69,6 +70,8 @@ class LivePanel(anywidget.AnyWidget):
         if not isinstance(content, dict) or content.get("kind") != "pull":
             return
         reply = answer(self._tracks, content)
+        for track in reply["tracks"]:
+            track["phase"] = self._say.known(track["phase"])
         self.send(reply)
         states = {track["name"]: track["state"] for track in reply["tracks"]}
         if states != self._seen:

@@ -81,7 +81,7 @@ def siblings(teacher: ModelFacts) -> list[tuple[str, int]]:
     return near.sort("num_parameters", descending=True).select("id", "num_parameters").rows()
 
 
-def training_pictures(tracks: Mapping[str, Run]) -> list[dict[str, Any]]:
+def training_pictures(tracks: Mapping[str, Run], *, say: Say = ENGLISH) -> list[dict[str, Any]]:
     """The live charts of a training and its twin, with the plan's prediction and the teacher's own line where they are known."""
     first = next(iter(tracks.values()))
     config = first.config()
@@ -93,4 +93,5 @@ def training_pictures(tracks: Mapping[str, Run]) -> list[dict[str, Any]]:
         limit_gib=plan.limit_gib if plan else None,
         teacher_bits_per_byte=teacher_bits_per_byte(cache) if cache else None,
         eval_steps=config.train.eval_steps,
+        say=say,
     )
