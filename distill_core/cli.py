@@ -58,8 +58,9 @@ def build_parser() -> Parser:
 
     data = _command(commands_of, "data", "look at the text as it will be fed: windows, tokens, which of them are learned", commands.data)
     data.add_argument("what", choices=["preview", "info"], help="preview: the first tokens with their loss mask; info: counts")
+    data.add_argument("--cache", metavar="NAME", help="preview: the first windows that training on this cache will feed, with their masks")
     data.add_argument("--json", action="store_true", help="for programs")
-    _settings(data, "teacher", "text")
+    _settings(data, "teacher", "text", "train")
 
     capture = _command(commands_of, "capture", "let the teacher read the text once, and keep what it thinks in a cache", commands.capture)
     capture.add_argument("--resume", metavar="CACHE", help="go on with an unfinished or damaged cache, with the settings kept in it")

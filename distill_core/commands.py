@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cache_commands, jobs
+from . import cache_commands, data_commands, jobs
 from . import runs as run_folders
 from .cache import list_caches, open_cache
 from .cache.ranks import Rank
@@ -93,24 +93,7 @@ def _carry_out(run: Run) -> dict[str, Any]:
 
 
 def data(options: Options) -> None:
-    from . import corpus, models
-
-    config = settings(options)
-    tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
-    if options.what == "preview":
-        table = corpus.preview(config.text, tokenizer)
-        print(table.write_json() if options.json else corpus.show_preview(table))
-        return
-    text = corpus.build_windows(config.text, tokenizer)
-    facts = {
-        "documents": text.num_documents,
-        "duplicates left out": text.num_duplicates,
-        "windows to train on": len(text.train),
-        "windows held out": len(text.heldout),
-        "share of trained tokens": round(text.share_trained, 4),
-        "notes": list(text.notes),
-    }
-    print(json.dumps(facts) if options.json else "\n".join(f"{name}: {value}" for name, value in facts.items()))
+    data_commands.data(options, settings(options, base=data_commands.base(options)))
 
 
 def capture(options: Options) -> None:

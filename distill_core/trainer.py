@@ -26,6 +26,7 @@ from .training.arguments import training_arguments
 from .training.batch_size import with_batches_that_fit
 from .training.checkpoints import checkpoint_bytes, checkpoint_step, drop_unfinished, latest_checkpoint, num_kept
 from .training.distill_trainer import DistillTrainer
+from .training.first_batch import first_windows
 from .training.model_folder import write_untrained
 from .training.watch import Watch
 from .units import show_count
@@ -60,12 +61,14 @@ def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress) -> 
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
     student, ops = make_student(config, cache, tokenizer, device, progress)
     watch = Watch(run, config, cache, tokenizer, progress)
-    trainer = make_trainer(run, config, cache, student, ops, watch, progress)
+    visits = make_visits(config, cache)
+    trainer = make_trainer(run, config, cache, student, ops, watch, visits, progress)
     checkpoint = latest_checkpoint(run.checkpoints_folder)
     step = (checkpoint_step(checkpoint) or 0) if checkpoint else 0
     metrics.drop_after(run.metrics_path, step if checkpoint else -1)
     watch.begin(trainer, resumed_at=step)
     if checkpoint is None:
+        progress.say("what the student is fed first:\n" + first_windows(cache, visits, tokenizer))
         watch.look(0)
         write_untrained(run, cache, student, tokenizer, config)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -92,19 +95,25 @@ def make_student(config: DistillConfig, cache: Cache, tokenizer: Any, device: to
     return student, ops
 
 
-def make_trainer(
-    run: Run, config: DistillConfig, cache: Cache, student: Any, ops: HeadOps, watch: Watch, progress: Progress
-) -> DistillTrainer:
-    train, folder = config.train, run.checkpoints_folder
-    arguments = training_arguments(config, folder, pick_device(config.device))
-    arguments.save_total_limit = num_kept(train, folder, checkpoint_bytes(student, arguments.optim), progress.say)
+def make_visits(config: DistillConfig, cache: Cache) -> Visits:
+    """Every window of the run in the order in which it is fed."""
+    train = config.train
     windows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps
-    visits = Visits(
+    return Visits(
         cache,
         num_visits=train.max_steps * windows_per_step,
         seed=train.seed,
         group_by_length=windows_per_step if train.train_sampling_strategy == "group_by_length" else None,
     )
+
+
+def make_trainer(
+    run: Run, config: DistillConfig, cache: Cache, student: Any, ops: HeadOps, watch: Watch, visits: Visits, progress: Progress
+) -> DistillTrainer:
+    """transformers' Trainer with our loss, data and callback."""
+    folder = run.checkpoints_folder
+    arguments = training_arguments(config, folder, pick_device(config.device))
+    arguments.save_total_limit = num_kept(config.train, folder, checkpoint_bytes(student, arguments.optim), progress.say)
     trainer = DistillTrainer(
         cache=cache,
         loss=config.loss,

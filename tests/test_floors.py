@@ -20,7 +20,7 @@ FLOORS = {
         "scoring", "sparse", "students",
     },
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
-    4: {"__main__", "cache_commands", "cli", "commands", "serve", "sweep_commands", "worker"},
+    4: {"__main__", "cache_commands", "cli", "data_commands", "commands", "serve", "sweep_commands", "worker"},
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
 HEAVY = {"torch", "transformers", "accelerate", "triton", "marimo"}

@@ -5,6 +5,7 @@ Pure Python, NumPy and Polars. A tokenizer is handed in by the caller; builtin_t
 
 from .build import SplitText, build_windows, preview, show_preview
 from .encoding import EncodedDocument, Tokenizer, builtin_tokenizer, encode
+from .first_batch import document_lengths, show_batch
 from .sources import Document, documents
 from .windows import Windows, window
 
@@ -16,9 +17,11 @@ __all__ = [
     "Windows",
     "build_windows",
     "builtin_tokenizer",
+    "document_lengths",
     "documents",
     "encode",
     "preview",
+    "show_batch",
     "show_preview",
     "window",
 ]

@@ -10,7 +10,7 @@ import polars as pl
 
 from ..config import TextConfig
 from ..errors import TextError
-from .encoding import Tokenizer, encode, text_of
+from .encoding import Tokenizer, encode, how_the_assistant_is_found, text_of
 from .sources import Document, documents
 from .windows import Packer, Windows
 
@@ -53,6 +53,7 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
     train, heldout = (_packer(text, tokenizer, size) for size in (text.num_windows, text.num_heldout_windows))
     seen: set[bytes] = set()
     num_blank = num_duplicates = 0
+    is_chat = False
     for document in documents(text):
         if num_blank + num_duplicates + train.num_left_out + heldout.num_left_out >= PATIENCE * (1 + train.num_documents):
             break
@@ -62,6 +63,7 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
         if _is_known(document, seen):
             num_duplicates += 1
             continue
+        is_chat |= document.messages is not None
         goes_to_heldout = train.is_full or (len(seen) % every == 2 % every and not heldout.is_full)
         (heldout if goes_to_heldout else train).add(encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss))
         if progress is not None:
@@ -78,6 +80,8 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
     )
     _refuse_empty(split, text, len(seen))
     split.notes.extend(_notes(split, text, num_blank))
+    if is_chat and text.assistant_only_loss:
+        split.notes.append(how_the_assistant_is_found(tokenizer))
     return split
 
 

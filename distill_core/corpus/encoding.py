@@ -117,6 +117,16 @@ def _encode_chat(messages: tuple[dict[str, Any], ...], tokenizer: Any, *, assist
     return EncodedDocument(token_ids=np.array(token_ids, np.uint32), is_target=is_target, token_bytes=_bytes_under_tokens(text, offsets))
 
 
+def how_the_assistant_is_found(tokenizer: Any) -> str:
+    """In words, for chats of which only the assistant is learned."""
+    if GENERATION.search(tokenizer.get_chat_template()):
+        return "The chat template marks what the assistant says ({% generation %}); only that is learned."
+    return (
+        "The chat template does not mark what the assistant says ({% generation %}), so it is found by writing each conversation with "
+        "another answer: what changes is learned, and the token that ends it. Look at it: python -m distill_core data preview"
+    )
+
+
 def _render(messages: Sequence[dict[str, Any]], tokenizer: Any) -> str:
     if getattr(tokenizer, "chat_template", None) is None:
         raise TextError(

@@ -4,12 +4,18 @@ import itertools
 import json
 import math
 
+import numpy as np
 import polars as pl
 import pytest
 
 from distill_core.config import TextConfig
 from distill_core.corpus import build_windows, builtin_tokenizer, preview, show_preview
 from distill_core.errors import TextError
+
+MARKED = """{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}
+
+{% endfor %}"""
 
 
 def texts_of(windows):
@@ -192,3 +198,28 @@ def test_bits_per_byte_of_a_uniform_model_can_be_told_from_the_windows(builtin):
     bits = windows.num_targets * math.log2(len(builtin_tokenizer()))
     assert 2.5 < bits / target_bytes < 2.8  # 11 bits over about 4.15 bytes a token
     assert target_bytes == windows.token_bytes_NL.sum(), "every byte of the stories is a target: only <eos> stands first"
+
+
+@pytest.mark.parametrize(
+    ("template", "words"), [(None, "does not mark what the assistant says"), (MARKED, "marks what the assistant says")]
+)
+def test_how_the_assistant_is_found_is_said(tmp_path, chat_tokenizer, talk, template, words):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"chat": [*talk, {"role": "user", "content": str(n)}]}) for n in range(4)), encoding="utf-8")
+    text = TextConfig(source=str(path), column="chat", num_windows=1, num_heldout_windows=1)
+    assert any(words in note for note in build_windows(text, chat_tokenizer(template)).notes)
+    silent = build_windows(text.changed(assistant_only_loss=False), chat_tokenizer(template))
+    assert not any("template" in note for note in silent.notes), "nothing has to be found where all is learned"
+
+
+def test_windows_are_padded_by_us_whatever_the_tokenizer_would_do(tmp_path, chat_tokenizer, talk):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"chat": [*talk, {"role": "user", "content": str(n)}]}) for n in range(4)), encoding="utf-8")
+    text = TextConfig(source=str(path), column="chat", num_windows=1, num_heldout_windows=1, packing=False)
+    found = []
+    for side in ("left", "right"):
+        tokenizer = chat_tokenizer()
+        tokenizer.padding_side = tokenizer.truncation_side = side
+        found.append(build_windows(text, tokenizer).train)
+    assert np.array_equal(found[0].input_ids_NL, found[1].input_ids_NL)
+    assert np.array_equal(found[0].targets_NP, found[1].targets_NP)
