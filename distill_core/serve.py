@@ -4,6 +4,7 @@ One process serves everything; a visitor's page is a thread in it. Work runs in 
 """
 
 import argparse
+import importlib.util
 import logging
 import os
 import socket
@@ -132,6 +133,19 @@ def build(options: ServeOptions) -> App:
     return OwnPagesOnly(Door(app, passwords=options.passwords, key=signing_key(), names=Names(), is_https=options.is_https))
 
 
+def rehearse() -> None:
+    """Run every app once without a visitor: what it imports and looks up at first is there when the first visitor comes."""
+    for name, path in app_files(apps_dir()).items():
+        spec = importlib.util.spec_from_file_location(f"distill_rehearsal_{name}", path)
+        assert spec is not None and spec.loader is not None
+        notebook = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(notebook)
+            notebook.app.run()
+        except Exception as error:  # noqa: BLE001 - the other apps are served all the same; this one's page shows its error
+            _say(f"app {name} did not run through: {type(error).__name__}: {error}")
+
+
 def serve(options: ServeOptions) -> None:
     """Serve until Ctrl-C. Raises ConfigError as `check` does, and for a port that is taken."""
     import uvicorn
@@ -139,6 +153,7 @@ def serve(options: ServeOptions) -> None:
     app = build(options)
     # built now, not while the first visitor waits; elsewhere, for its maker leaves 30 MiB behind in the process
     subprocess.run([sys.executable, "-c", "from distill_core import pictures; pictures.vega_bundle()"], check=True)
+    rehearse()
     with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -152,3 +152,11 @@ def test_portuguese(run):
     for picture, theirs in zip(panel.training_pictures(["a"], say=say), panel.training_pictures(["a"]), strict=True):
         assert picture["spec"]["title"]["text"] != theirs["spec"]["title"]["text"]
         assert picture["reading"] != theirs["reading"]
+
+
+def test_pictures_are_made_once_for_all_visitors():
+    one = panel.training_pictures(["student"], predicted_gib=0.5)
+    assert panel.training_pictures(["student"], predicted_gib=0.5) is one
+    for other in ({"predicted_gib": 0.6}, {"predicted_gib": 0.5, "say": in_language("pt")}):
+        assert panel.training_pictures(["student"], **other) != one
+    assert panel.capture_pictures("a") != panel.capture_pictures("b")

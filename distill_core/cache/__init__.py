@@ -16,6 +16,7 @@ from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
 from .reader import Cache, list_caches, open_cache
 from .records_check import verify_records
 from .shards import ShardColumns
+from .shared import shared_cache
 from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at, tail_bracket, tail_mean_at, tail_mean_bracket
 from .writer import CacheWriter, delete_cache
 
@@ -38,6 +39,7 @@ __all__ = [
     "kept_mass",
     "list_caches",
     "open_cache",
+    "shared_cache",
     "show_browse",
     "tail_at",
     "tail_bracket",

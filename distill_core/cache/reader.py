@@ -42,8 +42,9 @@ Batch = dict[str, NDArray]
 class Cache:
     """A complete cache, opened for reading. One object serves one process: Polars must not be used after a fork."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, *, budget_bytes: int | None = None) -> None:
         self.folder = folder
+        self._budget_bytes = budget_bytes
         self.manifest = manifest
         self._groups: OrderedDict[tuple[str, int], Future[Batch]] = OrderedDict()
         self._guard = threading.Lock()
@@ -173,8 +174,9 @@ class Cache:
     @property
     def _capacity(self) -> int:
         """Row groups held at once."""
+        group_tokens = rows_per_group(self.plan.window_tokens) * self.plan.window_tokens
         per_token = self.plan.top_k * (6 if self.plan.codec == "exact" else 8) + 76
-        return max(1, MEMORY_BUDGET_BYTES // (rows_per_group(self.plan.window_tokens) * self.plan.window_tokens * per_token))
+        return max(1, (self._budget_bytes or MEMORY_BUDGET_BYTES) // (group_tokens * per_token))
 
     def stored(self, split: str, index: int) -> Batch:
         """One window's ROW_COLUMNS as they are stored. Raises CacheError for one that is not there."""
@@ -255,14 +257,14 @@ def _mend(name: str) -> str:
     return f"Capture that shard again, with the settings kept in the cache: python -m distill_core capture --resume {name}"
 
 
-def open_cache(name: str | Path) -> Cache:
+def open_cache(name: str | Path, *, budget_bytes: int | None = None) -> Cache:
     """A complete cache by name or by its folder (a Path). Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
     folder = name if isinstance(name, Path) else caches_dir() / checked_name(name, "cache")
     try:
         manifest = read_record(Manifest, folder / "manifest.json", cache=folder.name)
     except FileNotFoundError:
         raise CacheError(_why_absent(folder)) from None
-    cache = Cache(folder, manifest)
+    cache = Cache(folder, manifest, budget_bytes=budget_bytes)
     for entry in manifest.entries:
         path = cache.shard_path(entry)
         if not path.exists():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cache import Cache, open_cache
+from ..cache import Cache, shared_cache
 from ..cache.browse import token_text
 from ..errors import CacheError
 from .belief import Place
@@ -126,7 +126,7 @@ _guard = threading.Lock()
 
 def open_shared(name: str) -> OpenCache:
     """A cache by name, opened once for all visitors of this process, and again when it was captured anew. Raises CacheError."""
-    cache = open_cache(name)
+    cache = shared_cache(name)
     key = (cache.folder, (cache.folder / "manifest.json").stat().st_mtime_ns)
     with _guard:
         if key not in _open:

@@ -1,5 +1,6 @@
 """What the walk looks up before anything is spent: costs, the first tokens, what a cache holds, the lines of the live charts."""
 
+import functools
 import json
 import math
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from .. import catalog, corpus, memory, panel
-from ..cache import Cache, Estimate, browse, estimate, guessed_speed, open_cache
+from ..cache import Cache, Estimate, browse, estimate, guessed_speed, shared_cache
 from ..catalog.model_facts import ModelFacts
 from ..config import BUILTIN, DistillConfig
 from ..errors import TextError
@@ -50,7 +51,13 @@ def preview(base: DistillConfig, teacher: Values, text: Values, *, say: Say = EN
 
 def kept_mass_rows(cache: Cache) -> list[dict[str, float]]:
     """Kept mass of the cache over temperature, means over its sample: rows for charts.kept_mass_chart."""
-    return [{"temperature": t, "kept_mass": float(cache.kept_mass(t).mean())} for t in (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)]
+    return [{"temperature": t, "kept_mass": mean_kept_mass(cache, t)} for t in (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)]
+
+
+@functools.lru_cache(maxsize=64)
+def mean_kept_mass(cache: Cache, temperature: float) -> float:
+    """Mean over the cache's sample; remembered, for every visitor of a cache asks for the same ones."""
+    return float(cache.kept_mass(temperature).mean())
 
 
 def kept_mass_at(cache: Cache, temperature: float) -> dict[str, float]:
@@ -86,7 +93,7 @@ def training_pictures(tracks: Mapping[str, Run], *, say: Say = ENGLISH) -> list[
     first = next(iter(tracks.values()))
     config = first.config()
     plan, _ = tried(memory.report, config)
-    cache, _ = tried(open_cache, first.inputs()["cache"])
+    cache, _ = tried(shared_cache, first.inputs()["cache"])
     return panel.training_pictures(
         list(tracks),
         predicted_gib=plan.predicted_gib if plan else None,

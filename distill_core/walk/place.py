@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import jobs, room
-from ..cache import Cache, list_caches, open_cache
+from ..cache import Cache, list_caches, shared_cache
 from ..config import DistillConfig, from_dict
 from ..errors import DistillError, RunError
 from ..language import ENGLISH, Say, later
@@ -113,7 +113,7 @@ def find(place: Place) -> Found:
     cache_name = place.cache or (capture.result.get("cache") if capture else None) or (run.inputs().get("cache") if run else None)
     cache = None
     try:
-        cache = open_cache(cache_name) if cache_name else None
+        cache = shared_cache(cache_name) if cache_name else None
     except DistillError as error:
         problems.append(str(error))
     evaluation = None
@@ -172,7 +172,7 @@ def opening_config(place: Place) -> DistillConfig:
         if place.run:
             return open_run(place.run).config()
         if place.cache:
-            return from_dict(open_cache(place.cache).manifest.config)
+            return from_dict(shared_cache(place.cache).manifest.config)
         if place.capture:
             return open_run(place.capture).config()
     except DistillError:
