@@ -81,7 +81,7 @@ def test_the_list_agrees_with_its_own_sizes():
     assert table["id"].is_unique().all()
     assert table.null_count().drop("gated").sum_horizontal().item() == 0
     for name in table["id"]:
-        row = lookup._row_facts(name)
+        row = lookup.row_facts(name)
         assert dense_parameters(row) == pytest.approx(row.num_parameters, rel=0.01), name
 
 

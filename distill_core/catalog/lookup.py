@@ -1,37 +1,36 @@
 """Facts about a model before its weights: a name becomes sizes, vocabulary, memory and licence. No torch, no transformers."""
 
-import csv
-import functools
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ..config import BUILTIN
 from ..errors import ModelError
 from ..paths import data_dir
 from ..room import check_source
 from . import hub
+from .listed import listed_facts, models_table, row_facts, table, with_notes
 from .model_facts import DTYPE_BYTES, Kind, ModelFacts, dense_parameters, dtype_in_memory, shape_from_config
 from .weights import SAFETENSORS_DTYPES, read_gguf, read_safetensors, weight_names
 
-__all__ = ["DTYPE_BYTES", "Kind", "ModelFacts", "builtin_folder", "dtype_in_memory", "facts", "models_table", "resolve"]
+__all__ = [
+    "DTYPE_BYTES",
+    "Kind",
+    "ModelFacts",
+    "builtin_folder",
+    "config_facts",
+    "dtype_in_memory",
+    "facts",
+    "listed_facts",
+    "models_table",
+    "resolve",
+]
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 HEAD_NAMES = ("lm_head.weight", "embed_out.weight", "output.weight", "language_model.lm_head.weight")
 SIZES = ("num_layers", "hidden_size", "num_heads", "vocab_size_config")
-
-LICENSE_NOTES = {
-    "gemma": "The Gemma terms count a model distilled from Gemma as a derivative: they pass on to your student.",
-    "llama2": "The Llama 2 licence forbids using its output to improve models that are not Llama 2 or derived from it.",
-    "llama3.1": "The Llama licence wants the name of a published student to begin with 'Llama', and its terms passed on.",
-    "llama3.2": "The Llama licence wants the name of a published student to begin with 'Llama', and its terms passed on.",
-    "llama3.3": "The Llama licence wants the name of a published student to begin with 'Llama', and its terms passed on.",
-    "qwen-research": "This licence is for research only: read it before using the student commercially.",
-}
 
 
 def builtin_folder() -> Path:
@@ -58,27 +57,6 @@ def resolve(source: str) -> Kind:
     if HUB_ID.fullmatch(source):
         return "hub"
     raise ModelError(f"model '{source}': no such folder, and not a Hugging Face id (owner/name). Correct the path or the name.")
-
-
-@functools.cache
-def _table() -> pl.DataFrame:
-    with open(data_dir() / "models.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    as_read = pl.DataFrame(rows, schema=dict.fromkeys(rows[0], pl.String))
-    numbers = [name for name in as_read.columns if name.startswith(("num_", "max_")) or name.endswith(("_size", "_dim"))]
-    flags = ["tied_head", "gated"]
-    return as_read.with_columns(
-        *(pl.col(name).cast(pl.Int64) for name in numbers),
-        *(pl.col(name).replace_strict({"true": True, "false": False}, default=None, return_dtype=pl.Boolean) for name in flags),
-    )
-
-
-def models_table() -> pl.DataFrame:
-    """Well-known models, grouped by `family`: those in one family share a tokenizer, so one can teach another. Needs no network.
-
-    `role`: 'teacher', 'student' or 'both'. Sizes are those of the published configs; `num_parameters` was counted from them.
-    """
-    return _table().clone()
 
 
 def facts(source: str, revision: str | None = None) -> ModelFacts:
@@ -180,7 +158,7 @@ def _folder_facts(source: str, folder: Path, kind: Kind) -> ModelFacts:
         license=_license_in_card(folder),
         **shape,
     )
-    return _with_notes(known, config)
+    return with_notes(known, config)
 
 
 def _gguf_facts(source: str, path: Path) -> ModelFacts:
@@ -200,7 +178,7 @@ def _gguf_facts(source: str, path: Path) -> ModelFacts:
     shape = _checked_shape(
         {**config, "model_type": architecture, "tie_word_embeddings": "output.weight" not in tensors.num_elements}, source
     )
-    return _with_notes(
+    return with_notes(
         ModelFacts(
             source=source,
             kind="gguf",
@@ -216,9 +194,9 @@ def _gguf_facts(source: str, path: Path) -> ModelFacts:
 
 
 def _hub_facts(source: str, revision: str | None) -> ModelFacts:
-    row = _row_facts(source)
+    row = row_facts(source)
     try:
-        repo = hub.info(source, revision, known=_table()["id"])
+        repo = hub.info(source, revision, known=table()["id"])
     except hub.UnreachableError as unreachable:
         return _offline_facts(source, revision, row, unreachable)
     weights = weight_names(repo.file_bytes, source)
@@ -249,7 +227,7 @@ def _hub_facts(source: str, revision: str | None) -> ModelFacts:
         known = replace(known, num_parameters=dense_parameters(known)).noting(
             "The number of parameters is computed from the model's sizes."
         )
-    return _with_notes(known, config)
+    return with_notes(known, config)
 
 
 def _main_dtype(counted: dict[str, int]) -> str:
@@ -274,27 +252,8 @@ def _offline_facts(source: str, revision: str | None, row: ModelFacts | None, un
     return row.noting("From the list that ships with this package: the Hub cannot be reached, so the weights cannot be downloaded either.")
 
 
-def _row_facts(source: str) -> ModelFacts | None:
-    """The row of data/models.csv, as facts."""
-    rows = _table().filter(pl.col("id") == source)
-    if rows.is_empty():
-        return None
-    row = rows.row(0, named=True)
-    sizes = {name: row[name] for name in ModelFacts.__dataclass_fields__ if name in row}
-    known = ModelFacts(source=source, kind="hub", vocab_size_config=row["vocab_size"], dtype_on_disk=row["dtype"], **sizes)
-    return _with_notes(known, {})
-
-
-def _with_notes(known: ModelFacts, config: dict[str, Any]) -> ModelFacts:
-    """Notes on licence, quantization and experts."""
-    notes = []
-    if known.license in LICENSE_NOTES:
-        notes.append(LICENSE_NOTES[known.license])
-    quantized = config.get("quantization_config")
-    if isinstance(quantized, dict):
-        notes.append(
-            f"Its weights are stored quantized ({quantized.get('quant_method', 'unknown method')}); it can teach, but not be a student."
-        )
-    if known.num_experts:
-        notes.append(f"A mixture of {known.num_experts} experts: all of them must fit in memory.")
-    return known.noting(*notes)
+def config_facts(path: Path) -> ModelFacts:
+    """Facts from a model's config.json alone, parameters computed from its sizes. Raises ModelError where it is none, or lacks a size."""
+    config = _read_json(path, str(path))
+    known = ModelFacts(source=str(path), kind="folder", num_parameters=0, **_checked_shape(config, str(path)))
+    return replace(known, num_parameters=dense_parameters(known)).noting("The number of parameters is computed from the model's sizes.")

@@ -7,7 +7,7 @@ deletion  what deleting frees, and what it breaks
 
 from .deletion import Deletion, delete, deletion_of
 from .quality import look_rows, qualities, quality_rows, sample_rows
-from .rows import cache_rows, run_rows
+from .rows import active_runs, cache_rows, run_rows
 from .settings import NOT_LEARNED, SeedGroup, differences, run_differences, run_settings, seed_groups
 from .verdicts import Gain, Pair, Verdict, t_interval, verdict_over_seeds, verdicts
 
@@ -18,6 +18,7 @@ __all__ = [
     "Pair",
     "SeedGroup",
     "Verdict",
+    "active_runs",
     "cache_rows",
     "delete",
     "deletion_of",

@@ -1,12 +1,14 @@
 """Before something is deleted: how much disk comes back, what would no longer work, and why it may be refused."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from .. import room, runs
 from ..cache import delete_cache
-from ..errors import CacheError, RunError
+from ..errors import CacheError, DistillError, RunError
 from ..paths import caches_dir, checked_name
+from ..room import Visitor
 from .rows import folder_bytes, inputs_of
 
 Kind = Literal["run", "cache"]
@@ -26,21 +28,32 @@ class Deletion:
     """Why it cannot be deleted now; '' where it can."""
 
 
-def deletion_of(kind: Kind, name: str) -> Deletion:
-    """What deleting it would do; nothing is touched. Raises RunError or CacheError when there is no such thing."""
+def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion:
+    """What deleting it would do, in a room for the visitor who asks; nothing is touched.
+
+    Raises RunError or CacheError when there is no such thing.
+    """
+    visitor = by or Visitor()
     if kind == "run":
         run = runs.open_run(name)
-        state = run.status().state
-        refused = f"run {name} is {state}: stop it first" if run.status().is_active else ""
         users = _users("run", name) + _users("baseline", name)
-        return Deletion(kind, name, folder_bytes(run.folder), tuple(users), refused)
+        active = f"run {name} is {run.status().state}: stop it first" if run.status().is_active else ""
+        return Deletion(kind, name, folder_bytes(run.folder), tuple(users), active or _refusal(room.check_may_touch, visitor, run))
     folder = caches_dir() / checked_name(name, "cache")
     if not folder.is_dir():
         raise CacheError(f"no cache '{name}' in {caches_dir()}. See them: python -m distill_core cache list")
     users = _users("cache", name)
-    active = [user for user in users if runs.open_run(user).status().is_active]
-    refused = f"cache {name} is in use by {', '.join(active)}: stop that first" if active else ""
-    return Deletion(kind, name, folder_bytes(folder), tuple(users), refused)
+    busy = [user for user in users if runs.open_run(user).status().is_active]
+    active = f"cache {name} is in use by {', '.join(busy)}: stop that first" if busy else ""
+    return Deletion(kind, name, folder_bytes(folder), tuple(users), active or _refusal(room.check_may_touch_cache, visitor, name))
+
+
+def _refusal(check: Callable[..., None], *asked: Any) -> str:
+    try:
+        check(*asked)
+    except DistillError as error:
+        return str(error).removesuffix(".")
+    return ""
 
 
 def _users(role: str, name: str) -> list[str]:
@@ -48,16 +61,15 @@ def _users(role: str, name: str) -> list[str]:
     return [run.id for run in runs.list_runs() if inputs_of(run).get(role) == name]
 
 
-def delete(what: Deletion, *, by: room.Visitor | None = None) -> int:
-    """Delete it; returns the bytes that came back. Raises RunError or CacheError if it is active, or became so meanwhile.
+def delete(what: Deletion, *, by: Visitor | None = None) -> int:
+    """Delete it; returns the bytes that came back. `by`: in a room the visitor who asks.
 
-    In a room `by` is the visitor who asks. Raises RoomError if it is not theirs to delete.
+    Raises RoomError if it is not theirs to delete, RunError or CacheError if it is active, or became so meanwhile.
     """
     if what.kind == "run":
-        room.check_may_touch(by or room.Visitor(), runs.open_run(what.name))
+        room.check_may_touch(by or Visitor(), runs.open_run(what.name))
     else:
-        room.check_may_touch_cache(by or room.Visitor(), what.name)
-    now = deletion_of(what.kind, what.name)
-    if now.refused:
-        raise (RunError if now.kind == "run" else CacheError)(f"{now.refused}.")
+        room.check_may_touch_cache(by or Visitor(), what.name)
+    if refused := deletion_of(what.kind, what.name, by=by).refused:
+        raise (RunError if what.kind == "run" else CacheError)(f"{refused}.")
     return runs.delete_run(what.name) if what.kind == "run" else delete_cache(what.name)

@@ -35,6 +35,11 @@ def manifest_of(cache: str | None) -> Manifest | None:
         return None
 
 
+def active_runs() -> list[Run]:
+    """Runs that wait or work now, newest first: what a page reads again and again, so it asks the status of those only."""
+    return [run for run in list_runs() if run.stored_status().is_active and run.status().is_active]
+
+
 def run_rows(runs: Sequence[Run] | None = None, *, now_s: float | None = None) -> list[Row]:
     """All runs (or these), newest first, with the settings that tell them apart and their figures where there are any.
 

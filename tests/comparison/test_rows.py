@@ -96,7 +96,7 @@ def test_what_is_active_is_refused_and_so_is_the_cache_it_reads(small_cache):
     at_work(run)
     assert "stop it first" in comparison.deletion_of("run", "s").refused
     assert "in use by s" in comparison.deletion_of("cache", "small").refused
-    with pytest.raises(RunError, match="run s is running"):
+    with pytest.raises(RunError, match="run s is running: stop it first"):
         comparison.delete(what)
     assert open_run("s").folder.is_dir()
     run.update(state="done")

@@ -1,10 +1,6 @@
-"""The memory plan: hand-worked figures, activations counted again, and (slow) the peak of real processes."""
+"""The memory plan: hand-worked figures, and activations counted again."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -17,8 +13,7 @@ from distill_core.catalog.model_facts import ModelFacts, shape_from_config
 from distill_core.config import DistillConfig, from_dict
 from distill_core.errors import ConfigError
 from distill_core.losses import default_chunk_tokens
-
-ROOT = Path(__file__).parent.parent
+from distill_core.memory import prediction, reports
 
 
 def model_facts(config, **more) -> ModelFacts:
@@ -45,7 +40,7 @@ def parts_of(rows: pl.DataFrame, mode: str) -> dict[str, int]:
 
 
 def on_gpu(monkeypatch, *, window=100, batch=2, **sections):
-    monkeypatch.setattr(memory, "is_gpu", lambda _: True)
+    monkeypatch.setattr(prediction, "is_gpu", lambda _: True)
     train = {"per_device_train_batch_size": batch, **sections.pop("train", {})}
     return from_dict({"text": {"window_tokens": window, "packing": False}, "train": train, "device": "cuda", **sections})
 
@@ -162,8 +157,9 @@ def test_report_of_the_built_in_run():
 
 
 def test_advice_names_settings_savings_and_prices(monkeypatch):
-    monkeypatch.setattr(memory, "device_limit", lambda _: ("this small device", 2 * 1024**3))
-    monkeypatch.setattr(memory, "is_gpu", lambda _: True)
+    monkeypatch.setattr(reports, "device_limit", lambda _: ("this small device", 2 * 1024**3))
+    for module in (prediction, reports):
+        monkeypatch.setattr(module, "is_gpu", lambda _: True)
     sections = {"teacher": {"model": "Qwen/Qwen3-8B"}, "student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B"}}
     report = memory.report(from_dict({**sections, "text": {"window_tokens": 2048}, "device": "cuda"}))
     assert not report.fits
@@ -195,58 +191,3 @@ def test_device_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "_gpus", lambda: [("A", 8), ("B", 9)])
     assert [limits.device_limit(device)[1] for device in ("cuda", "cuda:1", "cuda:2")] == [8, 9, 2**29]
     assert name.startswith("this ")
-
-
-MEASURE = """
-import json, re, sys
-import torch, transformers
-import distill_core.trainer
-from distill_core.heads import HeadOps, head_inputs, read_head
-from distill_core.losses import loss_floor, topk_kl
-
-def status(name):
-    return int(re.search(rf"^{name}:\\s+(\\d+) kB", open("/proc/self/status").read(), re.M)[1]) * 1024
-
-def peak(vocab, hidden, layers, heads, ffn, batch, window):
-    sizes = dict(vocab_size=vocab, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=None)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    positions = (torch.arange(window) % (window // 2)).expand(batch, window)
-    tokens, entries = batch * (window - 1), min(100, vocab)
-    for step in range(3):
-        if step == 1:
-            open("/proc/self/clear_refs", "w").write("5")
-        ids, labels = torch.randint(vocab, (batch, window)), torch.randint(vocab, (tokens,))
-        teacher = torch.randint(vocab, (tokens, entries)), torch.randn(tokens, entries).log_softmax(-1) - 0.1
-        more = dict(teacher_tail_N=torch.full((tokens,), -2.3), labels_N=labels)
-        hidden_BLD = head_inputs(model, input_ids=ids, position_ids=positions)
-        head = read_head(model, HeadOps())
-        parts = topk_kl(hidden_BLD[:, :-1].flatten(0, 1), head.weight_VD, *teacher, **more, vocab_size=vocab, impl="chunked")
-        loss_floor(teacher[1], teacher_ids_NK=teacher[0], **more)
-        (parts.loss / tokens).backward()
-        del hidden_BLD, parts
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    return status("VmHWM")
-
-tiny = peak(128, 32, 1, 2, 64, 1, 16)
-print(peak(**json.loads(sys.argv[1])) - tiny)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's resettable peak")
-@pytest.mark.parametrize("case", memory.MEASURED, ids=lambda case: f"{case['vocab']}-{case['hidden']}")
-def test_prediction_against_the_peak_of_a_process(case):
-    """Within 25 %: 5 to 20 s each. The figures in memory.MEASURED came from here."""
-    sizes = {name: value for name, value in case.items() if name != "tensor_bytes"}
-    measure = [sys.executable, "-W", "ignore", "-c", MEASURE, json.dumps(sizes)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(measure, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    student = model_facts(llama(*(case[name] for name in ("vocab", "hidden", "layers", "heads", "ffn"))))
-    train = {"per_device_train_batch_size": case["batch"]}
-    config = from_dict({"text": {"window_tokens": case["window"]}, "train": train, "device": "cpu"})
-    told = sum(parts_of(memory.plan(student, student, config), "offline fused").values()) - memory.PROGRAM_BYTES
-    print(f"{case}: measured {int(done.stdout):,} bytes, predicted {told:,}")
-    assert told == pytest.approx(int(done.stdout), rel=0.25)
