@@ -22,6 +22,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 Codec = Literal["exact", "packed"]
 Select = Literal["topk", "topk+sample"]
 StudentInit = Literal["fresh", "prune_layers", "pretrained"]
+Quantize = Literal["8bit", "4bit"]
 
 
 class TeacherConfig(Section):
@@ -114,6 +115,16 @@ class StudentConfig(Section):
     """'fresh': attention heads; none: so that a head is as wide as the teacher's, or near it."""
     intermediate_size: Positive | None = None
     """'fresh': width of the feed-forward part; none: in the teacher's proportion."""
+    lora_rank: Positive | None = None
+    """Learn through LoRA adapters of this rank, all other weights frozen: less memory for gradients and optimizer; none: learn all."""
+    lora_alpha: Positive | None = None
+    """LoRA: what the adapters add is multiplied by lora_alpha / lora_rank; none: twice the rank."""
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """LoRA: share of the adapters' inputs that is dropped while learning."""
+    lora_target_modules: tuple[str, ...] | None = None
+    """LoRA: names of the linear layers that get an adapter, such as q_proj; none: all but the head."""
+    quantize: Quantize | None = None
+    """LoRA on a 'pretrained' student: its frozen weights in 8 or 4 bits (QLoRA), a quarter or an eighth of the memory."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -127,6 +138,17 @@ class StudentConfig(Section):
             raise ValueError(f"student.keep_layers must rise without repeats, got {list(self.keep_layers)}")
         if self.keep_layers is not None and self.num_layers not in (None, len(self.keep_layers)):
             raise ValueError(f"student.num_layers {self.num_layers} contradicts the {len(self.keep_layers)} keep_layers; give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _adapts(self) -> Self:
+        asked = [name for name in ("lora_alpha", "lora_dropout", "lora_target_modules", "quantize") if getattr(self, name)]
+        if self.lora_rank is None and asked:
+            raise ValueError(f"student.{asked[0]} {getattr(self, asked[0])} is only read with student.lora_rank; 16 is a usual rank")
+        if self.lora_rank is not None and self.init == "fresh":
+            raise ValueError("student.lora_rank needs weights worth keeping: init 'pretrained' or 'prune_layers', not 'fresh'")
+        if self.quantize is not None and self.init != "pretrained":
+            raise ValueError(f"student.quantize '{self.quantize}' loads stored weights: it needs init 'pretrained', not '{self.init}'")
         return self
 
 

@@ -9,7 +9,7 @@ import torch
 
 from . import models
 from .cache import Cache, open_cache
-from .config import Dtype
+from .config import Dtype, StudentConfig
 from .errors import RunError
 from .runs import Run
 from .training.model_folder import load_student
@@ -82,7 +82,7 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         f"| tokens seen | {seen:,} ({train.max_steps:,} steps) |",
         f"| batch, learning rate, seed | {train.per_device_train_batch_size * train.gradient_accumulation_steps} windows, "
         f"{train.learning_rate:g}, {train.seed} |",
-        f"| student | {config.student.init} |",
+        f"| student | {_student_words(config.student)} |",
         "",
         "## Measured quality",
         "",
@@ -90,6 +90,14 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         "",
     ]
     return "\n".join(lines)
+
+
+def _student_words(student: StudentConfig) -> str:
+    if student.lora_rank is None:
+        return student.init
+    return (
+        f"{student.init}, LoRA of rank {student.lora_rank}" + (f" on {student.quantize} weights" if student.quantize else "") + ", merged"
+    )
 
 
 def _quality(evaluation: dict[str, Any]) -> list[str]:

@@ -44,10 +44,12 @@ class Head(NamedTuple):
     logit_softcap: float | None
 
 
-def unwrapped(model: nn.Module) -> Any:
-    """The transformers (or PEFT) model inside DistributedDataParallel and torch.compile."""
+def unwrapped(model: Any) -> Any:
+    """The transformers model inside DistributedDataParallel, torch.compile and PEFT."""
     while True:
         inner = getattr(model, "_orig_mod", None) or (model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None)
+        if inner is None and hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+            inner = model.get_base_model()
         if inner is None:
             return model
         model = inner
@@ -69,7 +71,7 @@ def head_module(model: nn.Module) -> nn.Linear:
     if hasattr(head, "base_layer"):
         raise ModelError(
             f"model {name}: its head carries an adapter ({type(head).__name__}), so its weight alone is not the head. "
-            "Leave the head out of the adapter's target_modules."
+            "Leave the head out of student.lora_target_modules."
         )
     strange = sorted({key for key, _ in head.named_parameters()} - {"weight", "bias"})
     if strange:

@@ -66,13 +66,19 @@ def load_config(source: str, *, revision: str | None = None) -> Any:
 
 
 def load_model(
-    source: str, *, revision: str | None = None, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu"
+    source: str,
+    *,
+    revision: str | None = None,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    quantization: Any = None,
 ) -> Any:
     """A causal language model in eval mode on the device, whole and ready for save_pretrained.
 
     `source`: 'builtin', a Hugging Face id, a local folder or a .gguf file. `dtype` none: float32 on a CPU, as stored on a GPU (a GGUF
-    file, unpacked: bfloat16). Raises ModelError: missing, gated, offline, pickles only, own code, not a causal model, weights that
-    are not in the files (transformers would fill them with noise).
+    file, unpacked: bfloat16). `quantization`: transformers' config for weights in few bits, which adapters then learn around.
+    Raises ModelError: missing, gated, offline, pickles only, own code, not a causal model, weights that are not in the files
+    (transformers would fill them with noise).
     """
     import transformers
 
@@ -83,8 +89,14 @@ def load_model(
         weight_names((path.name for path in folder.iterdir()), source)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else (torch.bfloat16 if extra else "auto")
+    if extra and quantization is not None:
+        raise ModelError(
+            f"model {source}: a GGUF file cannot be quantized again on loading. Take the safetensors model, or no student.quantize."
+        )
     if extra:
         extra |= _unpacked_gguf()
+    if quantization is not None:
+        extra = {"quantization_config": quantization, "device_map": {"": str(device)}}
     try:
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
@@ -105,6 +117,8 @@ def load_model(
             f"model {source}: {len(missing)} weights are not in its files, first {missing[0]}; they would be noise. "
             "Save or download it again."
         )
+    if quantization is not None:
+        return model.eval()  # it is where it shall be, and some kinds cannot be moved
     if extra:
         _forget_gguf(model, config)
     return model.to(device).eval()

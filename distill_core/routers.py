@@ -13,18 +13,12 @@ WEIGHT_NAMES = ("router_aux_loss_coef", "aux_loss_coef")
 """Where transformers keeps the weight, on the model itself; the second is JetMoe's."""
 
 
-def _inner(model: nn.Module) -> Any:
-    """The transformers model, without adapters around it."""
-    inner = unwrapped(model)
-    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-
-
 def has_router_loss(model: nn.Module) -> bool:
     """Whether transformers computes a load-balancing loss for this model, tried with two tokens.
 
     Some mixtures of experts are balanced otherwise (DeepSeek V3), and some families have experts in some of their models only (Doge).
     """
-    inner = _inner(model)
+    inner = unwrapped(model)
     if "output_router_logits" not in inspect.signature(inner.forward).parameters or _own_weight(inner) is None:
         return False
     try:
@@ -47,7 +41,7 @@ def router_loss_weight(model: nn.Module, asked: float | None) -> float:
     transformers adds it where `output_router_logits` is on, with weight `router_aux_loss_coef`; 0 elsewhere.
     Raises ConfigError for a weight asked of a model that computes no such loss.
     """
-    inner = _inner(model)
+    inner = unwrapped(model)
     if not has_router_loss(model):
         if asked:
             raise ConfigError(
@@ -67,7 +61,7 @@ def router_words(model: nn.Module, weight: float) -> str | None:
         return None
     if weight:
         return f"mixture of experts: {weight:g} x the routers' load-balancing loss is added (metrics: router_loss)"
-    own = _own_weight(_inner(model))
+    own = _own_weight(unwrapped(model))
     return (
         "mixture of experts: the routers' load-balancing loss is left out, as output_router_logits in its config says. "
         f"Add it with --loss.router_loss_weight {own:g}"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from . import models
+from .adapters import quantization, with_adapter, without_cpu_repacking
 from .catalog.model_facts import FIELDS, shape_from_config
 from .catalog.shapes import Shape, fresh_shape, kept_layers
 from .config import DistillConfig
@@ -20,15 +21,15 @@ TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 log = logging.getLogger(__name__)
 
 
-def build_student(config: DistillConfig, *, tokenizer: Any, real_vocab_size: int) -> Any:
-    """The student, float32, on the CPU, in eval mode; the same weights for the same config and `train.seed`.
+def build_student(config: DistillConfig, *, tokenizer: Any, real_vocab_size: int, device: str | torch.device = "cpu") -> Any:
+    """The student, float32, in eval mode, with its adapters if it has some; the same weights for the same config and `train.seed`.
 
     `tokenizer`, `real_vocab_size`: the teacher's, as stored with the cache. Raises ConfigError (sizes that do not fit), ModelError (a
     model that cannot be loaded or pruned), VocabularyError (a pretrained student with other tokens).
     """
     student = config.student
     if student.init == "pretrained":
-        model = _pretrained(config, tokenizer, real_vocab_size)
+        model = _pretrained(config, tokenizer, real_vocab_size, torch.device(device))
     elif student.init == "prune_layers":
         model = _pruned(config)
     else:
@@ -39,14 +40,22 @@ def build_student(config: DistillConfig, *, tokenizer: Any, real_vocab_size: int
             f"text.window_tokens {config.text.window_tokens:,} is more than the student's {positions:,} positions. "
             f"Use {positions:,} or fewer."
         )
+    if student.quantize is None:
+        model = model.to(device)
+    if student.lora_rank is not None:
+        model = with_adapter(model, student, seed=config.train.seed)
     return model.eval()
 
 
-def _pretrained(config: DistillConfig, tokenizer: Any, real_vocab_size: int) -> Any:
+def _pretrained(config: DistillConfig, tokenizer: Any, real_vocab_size: int, device: torch.device) -> Any:
     student = config.student
     assert student.model is not None
-    model = models.load_model(student.model, revision=student.revision, dtype=torch.float32)
-    if getattr(model, "is_quantized", False):
+    wanted = quantization(student, device) if student.quantize else None
+    on = device if wanted else "cpu"
+    model = models.load_model(student.model, revision=student.revision, dtype=torch.float32, device=on, quantization=wanted)
+    if wanted:
+        without_cpu_repacking(model)
+    elif getattr(model, "is_quantized", False):
         raise ModelError(f"model {student.model} is stored quantized and cannot be trained. Pick the same model without quantization.")
     models.check_same_vocabulary(
         models.vocabulary(tokenizer),

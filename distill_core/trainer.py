@@ -11,12 +11,13 @@ import torch
 import transformers
 
 from . import metrics, models
+from .adapters import adapter_words
 from .batches import Collate, Visits
 from .cache import Cache, open_cache
 from .config import DistillConfig
 from .device import pick_device
 from .errors import CacheError
-from .heads import HeadOps, probe_head
+from .heads import HeadOps, probe_head, unwrapped
 from .independence import check_independence
 from .progress import Progress, Stopped
 from .routers import router_loss_weight, router_words
@@ -85,11 +86,13 @@ def make_student(config: DistillConfig, cache: Cache, tokenizer: Any, device: to
     """The student on the device, and what its model does after its head."""
     progress.phase("building the student")
     transformers.set_seed(config.train.seed)
-    student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size).to(device)
-    progress.say(f"student: {type(student).__name__}, {show_count(sum(p.numel() for p in student.parameters()))} parameters, on {device}")
+    student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size, device=device)
+    num_parameters = sum(weight.numel() for weight in student.parameters())
+    progress.say(f"student: {type(unwrapped(student)).__name__}, {show_count(num_parameters)} parameters, on {device}")
     balance = router_words(student, router_loss_weight(student, config.loss.router_loss_weight))
-    if balance:
-        progress.say(balance)
+    for words in (adapter_words(student), balance):
+        if words:
+            progress.say(words)
     ops = probe_head(student, cache.plan.vocab_size)
     check_independence(student, cache.plan.vocab_size, packing=cache.packing, trained=True)
     return student, ops

@@ -16,7 +16,7 @@ FLOORS = {
         "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",
     },
     2: {
-        "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",
+        "adapters", "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",
         "scoring", "sparse", "students",
     },
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},

@@ -11,6 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import nn
 
+from ..adapters import is_adapted
 from ..config import TrainConfig
 from ..errors import RunError
 from ..units import GIB, show_disk
@@ -41,8 +42,10 @@ def drop_unfinished(folder: Path) -> None:
 
 
 def checkpoint_bytes(student: nn.Module, optim: str) -> int:
-    """About the size of one checkpoint: weights, and the optimizer's moments (AdamW: two, SGD and Adafactor: next to none)."""
-    weights = sum(parameter.numel() * parameter.element_size() for parameter in student.parameters())
+    """About the size of one checkpoint: weights (of an adapted student the adapters alone), and the optimizer's moments (AdamW: two,
+    SGD and Adafactor: next to none)."""
+    stored = [parameter for parameter in student.parameters() if parameter.requires_grad or not is_adapted(student)]
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in stored)
     learned = sum(parameter.numel() for parameter in student.parameters() if parameter.requires_grad)
     per_parameter = 0 if optim.startswith(("sgd", "adafactor")) else 2 if "8bit" in optim else 4 if optim.startswith("lion") else 8
     return weights + per_parameter * learned

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .. import generation, models
+from ..adapters import plain_model
 from ..cache import Cache
 from ..config import DistillConfig
 from ..errors import ModelError
@@ -23,7 +24,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float])
     fresh, old = _beside(folder)
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    model.save_pretrained(fresh)
+    plain_model(model).save_pretrained(fresh)
     tokenizer.save_pretrained(fresh)
     publish(fresh / "best.json", json.dumps(best))
     if folder.exists():
