@@ -228,18 +228,18 @@ def launch_push(attempt, push_button, push_to, say, set_notes, visitor):
 
 @app.cell(hide_code=True)
 def one_config(config, found, say):
-    _config = controls.for_cache(config, found.cache) if config and found.cache else config
-    _file = mo.download(data=_config.to_json().encode(), filename="config.json", label=say("Download config.json")) if _config else None
+    shown_config = controls.for_cache(config, found.cache) if config and found.cache else config
     _capture = "python -m distill_core capture --config config.json"
     _train = f"python -m distill_core train --config config.json --twin --cache {found.cache.name if found.cache else 'NAME'}"
     _terminal = mo.md(say("The same in a terminal:") + f"\n```bash\n{_capture}\n{_train}\n```")
-    _text = mo.md(f"```json\n{_config.to_json()}```") if _config else None
+    _json = shown_config.to_json() if shown_config else ""
+    _file = mo.download(data=_json.encode(), filename="config.json", label=say("Download config.json")) if _json else None
     column(
-        mo.accordion({say("The one config behind all these controls"): column(_terminal, _file, _text)}),
+        mo.accordion({say("The one config behind all these controls"): column(_terminal, _file, mo.md(f"```json\n{_json}```"))}),
         mo.accordion({say("All words explained"): html(glossary.glossary(say=say))}),
         mo.Html('<div class="walk-room"></div>'),
     )
-    return
+    return (shown_config,)
 
 
 @app.cell

@@ -1,7 +1,9 @@
 """Taking the model home: a folder that plain `from_pretrained` loads, and a card that says where it comes from."""
 
+import importlib.metadata
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import torch
 
 from . import models
 from .cache import Cache, open_cache
-from .config import Dtype, StudentConfig
+from .config import Dtype, LossConfig, StudentConfig
 from .errors import RunError
+from .paths import PACKAGE
 from .runs import Run
 from .training.model_folder import load_student
 from .units import show_count
@@ -78,11 +81,12 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         f"| K | {loss.top_k or manifest.plan.stored_words.removeprefix('top ')} |",
         f"| kept mass at T = {loss.temperature:g} | {float(cache.kept_mass(loss.temperature, top_k=loss.top_k).mean()):.4f} |",
         f"| temperature T | {loss.temperature:g} |",
-        f"| loss | {loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}) + {loss.ce_weight:g} x cross-entropy |",
+        f"| loss | {_loss_words(loss)} |",
         f"| tokens seen | {seen:,} ({train.max_steps:,} steps) |",
         f"| batch, learning rate, seed | {train.per_device_train_batch_size * train.gradient_accumulation_steps} windows, "
         f"{train.learning_rate:g}, {train.seed} |",
         f"| student | {_student_words(config.student)} |",
+        f"| made with | {program()}; captured with {', '.join(f'{name} {version}' for name, version in manifest.versions.items())} |",
         "",
         "## Measured quality",
         "",
@@ -98,6 +102,25 @@ def _student_words(student: StudentConfig) -> str:
     return (
         f"{student.init}, LoRA of rank {student.lora_rank}" + (f" on {student.quantize} weights" if student.quantize else "") + ", merged"
     )
+
+
+def _loss_words(loss: LossConfig) -> str:
+    mixture = f", jsd_weight {loss.jsd_weight:g}" if loss.divergence == "jsd" else ""
+    z_loss = f" + {loss.z_loss_weight:g} x z-loss" if loss.z_loss_weight else ""
+    return f"{loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}{mixture}) + {loss.ce_weight:g} x cross-entropy{z_loss}"
+
+
+def program() -> str:
+    """This package's version, and its commit where it runs from a checkout: 'distill-core 0.1.0, commit 1a2b3c4d5e6f'."""
+    try:
+        name = f"distill-core {importlib.metadata.version('distill-core')}"
+    except importlib.metadata.PackageNotFoundError:  # used without being installed
+        name = "distill-core"
+    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
+        return name
+    asked = ["git", "-C", str(PACKAGE.parent), "rev-parse", "--short=12", "HEAD"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return f"{name}, commit {found.stdout.strip()}" if found.returncode == 0 else name
 
 
 def _quality(evaluation: dict[str, Any]) -> list[str]:

@@ -9,12 +9,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+import transformers
 from steps import carry_out, train_here
 
 from distill_core import evaluate, models
 from distill_core.config import hard_label_twin, with_overrides
 from distill_core.errors import ModelError, RunError
-from distill_core.export import export_model
+from distill_core.export import export_model, program
 from distill_core.judgement import Scores, bootstrap_interval, table, verdict
 from distill_core.runs import create_run
 
@@ -160,6 +161,8 @@ def test_card_states_provenance_and_quality(judged, tmp_path, small_cache):
         "tokens seen | 7,680",
         result["verdict"],
         "temperature T | 1",
+        program(),
+        f"transformers {transformers.__version__}",
     ):
         assert stated in card
 

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from distill_core import jobs, paths, walk
+from distill_core import jobs, language, paths, push, room, walk
 from distill_core.cache import open_cache
+from distill_core.cli import run_command_line
 from distill_core.config import DistillConfig
+from distill_core.room.policy import write_policy
 from distill_core.runs import create_run
+from distill_core.walk import take_home
 from distill_core.walk.controls import control_values
 
 BUTTONS = (
@@ -144,3 +147,85 @@ def test_a_bad_choice_is_explained_in_words_and_the_page_stands(distill, started
     problems = [str(defs[name]) for name in ("problem", "plan_problem", "token_problem", "teacher_problem")]
     assert any(words in problem for problem in problems), problems
     assert started == []
+
+
+def shown(outputs):
+    return "\n".join(output.text for output in outputs if output is not None and hasattr(output, "text"))
+
+
+def test_the_pages_config_is_what_the_command_line_runs_with(distill, started, small_cache, monkeypatch, tmp_path):
+    at(monkeypatch, walk.Place(cache="small"))
+    changed = {
+        "loss": {"temperature": 2, "divergence": "jsd", "jsd_weight": 0.25, "z_loss_weight": 1e-4},
+        "train": {"max_steps": 40, "seed": 3},
+    }
+    _, defs = distill.app.run(defs=pressed("train_button") | forms(**changed))
+    file = tmp_path / "config.json"
+    file.write_text(defs["shown_config"].to_json())  # what the page's download holds
+    assert run_command_line(["train", "--config", str(file), "--cache", "small", "--twin", "--background"]) == 0
+    student, twin, again, twin_again = started
+    assert student.config() == again.config() == defs["shown_config"]
+    assert twin.config() == twin_again.config()
+    assert (again.config().loss.jsd_weight, again.config().loss.z_loss_weight, again.config().train.max_steps) == (0.25, 1e-4, 40)
+
+
+def test_in_portuguese(distill, monkeypatch):
+    monkeypatch.setattr(language, "language_of", lambda query: "pt")
+    outputs, defs = distill.app.run()
+    assert defs["say"].code == "pt"
+    text = shown(outputs)
+    for words in ("Ensine a um modelo pequeno", "Uma aula de 45 minutos", "Prima Capturar", "Precisa de", 'lang="pt"'):
+        assert words in text
+    for words in ("Press Capture", "unlocks later", "More settings", "A lesson of", "Windows to train on"):
+        assert words not in text
+
+
+def test_a_finished_cache_is_said_to_be_there_and_draws_no_empty_chart(distill, small_cache, monkeypatch):
+    run = create_run("capture", DistillConfig())
+    run.update(state="done", result={"cache": "small"})
+    at(monkeypatch, walk.Place(capture=run.id, cache="small"))
+    outputs, defs = distill.app.run()
+    assert "This cache was on disk already" in shown(outputs)
+    assert defs["get_capture"]() is None
+
+
+@pytest.fixture
+def in_a_room(tmp_path, monkeypatch):
+    """A room; visitor(name) makes the page that visitor's."""
+    write_policy(tmp_path / "room.json", room.Policy())
+    monkeypatch.setenv(room.POLICY_VARIABLE, str(tmp_path / "room.json"))
+    return lambda name, **rights: monkeypatch.setattr(room, "visitor_of", lambda request: room.Visitor(name, **rights))
+
+
+def test_in_a_room_work_is_its_visitors_and_others_do_not_stop_it(distill, started, small_cache, monkeypatch, in_a_room):
+    in_a_room("Ana")
+    at(monkeypatch, walk.Place(cache="small"))
+    distill.app.run(defs=pressed("train_button"))
+    assert {run.status().owner for run in started} == {"Ana"}
+    at(monkeypatch, walk.Place(cache="small", run=started[0].id))
+    in_a_room("Bob")
+    _, defs = distill.app.run(defs=pressed("stop_button"))
+    assert "belongs to Ana" in defs["get_notes"]()["train"]
+    assert not started[0].stop_requested()
+    in_a_room("Eva", is_presenter=True)
+    distill.app.run(defs=pressed("stop_button"))
+    assert started[0].stop_requested()
+
+
+@pytest.mark.parametrize(("is_presenter", "sent"), [(True, 1), (False, 0)])
+def test_only_the_presenter_sends_to_the_hub(distill, small_cache, monkeypatch, in_a_room, is_presenter, sent):
+    run = create_run("train", DistillConfig(), inputs={"cache": "small"})
+    run.model_folder.mkdir()
+    run.update(state="done")
+    run.evaluation_path.write_text('{"rows": [], "verdict": "", "prompts": [], "notes": []}')
+    walk.export_folder(run.id).mkdir(parents=True)
+    at(monkeypatch, walk.Place(run=run.id))
+    in_a_room("Eva", is_presenter=is_presenter)
+    calls = []
+    monkeypatch.setattr(push, "refusal", lambda: "")
+    monkeypatch.setattr(take_home, "pushing", lambda *args: iter(calls.append(args) or [0.1]))
+    _, defs = distill.app.run(defs=pressed("push_button"))
+    assert len(calls) == sent
+    assert ("pushed" in defs["get_notes"]()) == is_presenter
+    if sent:
+        assert calls == [(walk.export_folder(run.id), "owner/name")]
