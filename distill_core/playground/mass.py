@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ..cache import Cache, tail_at, tail_bracket
 from ..cache.tail import Floats, log_partition
 
-TEMPERATURES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 4 / 3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-"""Where the table is made, and the stops of the slider; the tail is stored at six of them."""
+TEMPERATURES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Where the table is made, and the stops of the slider; the tail is stored at five of them."""
 MOST, MUCH = 0.99, 0.90
 """Shares of the teacher's belief that the advice speaks of."""
 
