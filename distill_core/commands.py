@@ -13,7 +13,8 @@ from . import runs as run_folders
 from .cache import list_caches, open_cache
 from .cache.ranks import Rank
 from .config import DistillConfig, hard_label_twin, read_config, with_overrides
-from .errors import ConfigError, RunError
+from .errors import ConfigError
+from .foreground import carry_out, is_launched, is_spokesman, together_or_alone, train_here
 from .judgement import table
 from .paths import caches_dir, checked_name, home
 from .runs import Run
@@ -43,53 +44,18 @@ def demo(options: Options) -> None:
         return
     started = time.monotonic()
     print(f"1/4  capture: the teacher {config.teacher.model} reads {config.text.num_windows} windows", flush=True)
-    cache = _carry_out(run_folders.create_run("capture", config, label="demo", device=jobs.device_key(config.device)))["cache"]
+    cache = carry_out(run_folders.create_run("capture", config, label="demo", device=jobs.device_key(config.device)))["cache"]
     print("2/4  train the student on the teacher's distributions", flush=True)
-    student = _train(config, cache)
+    student = train_here(config, cache)
     print("3/4  train its twin on hard labels only, same budget", flush=True)
-    twin = _train(hard_label_twin(config), cache)
+    twin = train_here(hard_label_twin(config), cache)
     print("4/4  judge both on text they never saw", flush=True)
     run = jobs.new_evaluation(student.id, twin.id)
-    _carry_out(run)
+    carry_out(run)
     _print_evaluation(run)
     print(f"\nAll of it took {show_time(time.monotonic() - started)}. Work is in {home()}.")
     print(f"Take the student home:  python -m distill_core export {student.id} --to my-student")
     print("See it all in the app:  marimo run apps/distill.py")
-
-
-def _train(config: DistillConfig, cache: str) -> Run:
-    """Train here. The same command again finds its run of that name: finished, it is taken as it is; interrupted, it goes on."""
-    run = _same_run(config, cache)
-    if run is None:
-        run = jobs.new_training(config, cache)
-    elif run.status().state == "done":
-        print(f"run {run.id} is there already, done with these very settings", flush=True)
-        return run
-    else:
-        jobs.requeue(run)
-    print(f"run {run.id}", flush=True)
-    _carry_out(run)
-    return run
-
-
-def _same_run(config: DistillConfig, cache: str) -> Run | None:
-    """The run of that name, if it has these settings and this cache and nobody works on it."""
-    names = [run.id for run in run_folders.list_runs("train")]
-    if config.train.name not in names:
-        return None
-    run = run_folders.open_run(config.train.name)
-    is_same = run.config() == config and run.inputs() == {"cache": cache}
-    return run if is_same and not run.status().is_active else None
-
-
-def _carry_out(run: Run) -> dict[str, Any]:
-    """Work on the run here, with progress on the terminal; returns its result. Raises RunError if it was stopped."""
-    from .worker import execute
-
-    status = execute(run)
-    if status.state == "stopped":
-        raise RunError(f"run {run.id} was stopped. Go on with it: python -m distill_core runs resume {run.id}")
-    return status.result
 
 
 def data(options: Options) -> None:
@@ -114,7 +80,7 @@ def capture(options: Options) -> None:
         print(f"run {run.id} is queued. Follow it: python -m distill_core runs show {run.id}")
         return
     label, queue = f"capture {config.teacher.model}{rank.words}", rank.queue(jobs.device_key(config.device))
-    name = _carry_out(run_folders.create_run("capture", config, label=label, device=queue))["cache"]
+    name = carry_out(run_folders.create_run("capture", config, label=label, device=queue))["cache"]
     if rank.number:
         return
     cache_commands.print_cache(name)
@@ -137,14 +103,18 @@ def train(options: Options) -> None:
     config = settings(options, base=base)
     todo = [config, hard_label_twin(config)] if options.twin else [config]
     if options.background:
+        if is_launched():
+            raise ConfigError("train --background is for one process; a launcher's processes stay in front.")
         for each in todo:
             print(f"run {jobs.submit_training(each, options.cache).id} is queued")
         return
-    done = [_train(each, options.cache).id for each in todo]
+    done = [train_here(each, options.cache).id for each in todo]
     _say_how_to_judge(done[0], done[1] if options.twin else None)
 
 
 def _say_how_to_judge(run_id: str, twin_id: str | None) -> None:
+    if not is_spokesman():
+        return
     print(f"\nJudge it: python -m distill_core evaluate {run_id}" + (f" --baseline {twin_id}" if twin_id else ""))
     if twin_id is None:
         print("For an honest comparison train its hard-label twin too: the same train command with --twin takes this run as it is.")
@@ -152,20 +122,28 @@ def _say_how_to_judge(run_id: str, twin_id: str | None) -> None:
 
 def _resume(run_id: str, *, here: bool) -> None:
     run = run_folders.open_run(run_id)
-    jobs.requeue(run)
-    if here:
-        _carry_out(run)
-        if run.status().kind == "train":
-            twin = f"{run.id}-hard-labels"
-            _say_how_to_judge(run.id, twin if twin in [other.id for other in run_folders.list_runs("train")] else None)
-    else:
+    kind = run.stored_status().kind
+    if is_launched() and (kind != "train" or not here):
+        raise ConfigError(f"run {run.id} is of kind '{kind}' or goes to the background: only training in front is for several processes.")
+    if not here:
+        jobs.requeue(run)
         jobs.start(run)
         print(f"run {run.id} goes on. Follow it: python -m distill_core runs show {run.id}")
+        return
+
+    def again() -> tuple[Run, bool]:
+        jobs.requeue(run)
+        return run, True
+
+    together_or_alone(run.config(), again)
+    if kind == "train":
+        twin = f"{run.id}-hard-labels"
+        _say_how_to_judge(run.id, twin if twin in [other.id for other in run_folders.list_runs("train")] else None)
 
 
 def evaluate(options: Options) -> None:
     run = jobs.new_evaluation(options.run, options.baseline)
-    _carry_out(run)
+    carry_out(run)
     _print_evaluation(run)
 
 

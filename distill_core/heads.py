@@ -151,7 +151,7 @@ def run_body(model: nn.Module, *, with_router_loss: bool = False, **inputs: Any)
 
     def keep(hidden_BLD: torch.Tensor) -> torch.Tensor:
         seen.append(hidden_BLD)
-        return hidden_BLD[..., :1]  # what follows the head must work on something; one column costs nothing
+        return hidden_BLD[..., :1].clone()  # what follows the head must work on something; one column costs nothing, and is no view
 
     asked = {"output_router_logits": True} if with_router_loss else {}
     with _replaced_forward(head_module(model), keep):

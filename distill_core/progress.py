@@ -70,3 +70,19 @@ class Progress:
         if self._line_open:
             print(file=self.screen, flush=True)
             self._line_open = False
+
+
+class Silent(Progress):
+    """For the processes of a launch that are not the first: what they do is said by the first."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+
+    def phase(self, words: str) -> None:
+        pass
+
+    def at(self, done: int, total: int, unit: str) -> float | None:
+        return None
+
+    def say(self, words: str) -> None:
+        pass

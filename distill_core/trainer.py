@@ -17,6 +17,7 @@ from .cache import Cache, open_cache
 from .config import DistillConfig
 from .device import pick_device
 from .errors import CacheError
+from .group import ALONE, Group
 from .heads import HeadOps, probe_head, unwrapped
 from .independence import check_independence
 from .progress import Progress, Stopped
@@ -28,14 +29,19 @@ from .training.batch_size import with_batches_that_fit
 from .training.checkpoints import checkpoint_bytes, checkpoint_step, drop_unfinished, latest_checkpoint, num_kept
 from .training.distill_trainer import DistillTrainer
 from .training.first_batch import first_windows
+from .training.launch import check_launch, check_sharding
 from .training.model_folder import write_untrained
 from .training.watch import Watch
 from .units import show_count
 
 
 def run_training(run: Run, progress: Progress) -> None:
-    """Train the run's student, from its last checkpoint if it has one. Raises what is wrong as DistillError; Stopped."""
-    config = run.config()
+    """Train the run's student, from its last checkpoint if it has one. Raises what is wrong as DistillError; Stopped.
+
+    Of several processes all call it at once; the first alone writes into the run's folder.
+    """
+    config, group = run.config(), Group.from_environment()
+    check_launch(group, config)
     progress.phase("checking the cache")
     cache = open_cache(run.inputs()["cache"])
     cache.verify()
@@ -43,43 +49,48 @@ def run_training(run: Run, progress: Progress) -> None:
     if not share:
         raise CacheError(f"cache {cache.name}: no token in it is learned. Capture again, from text with something the student may learn.")
     progress.say(f"{share:.1%} of the tokens in the windows are learned; the rest is padding, prompts and the first token of each document")
-    drop_unfinished(run.checkpoints_folder)
+    if group.is_first:
+        drop_unfinished(run.checkpoints_folder)
     if not config.train.auto_find_batch_size:
-        train(run, config, cache, progress)
+        train(run, config, cache, progress, group)
         return
 
     def attempt(smaller: Any) -> None:
         run.update(result={"per_device_train_batch_size": smaller.per_device_train_batch_size})
-        train(run, config.changed(train=smaller), cache, progress)
+        train(run, config.changed(train=smaller), cache, progress, group)
 
     found = run.stored_status().result.get("per_device_train_batch_size", config.train.per_device_train_batch_size)
     with_batches_that_fit(config.train, attempt, progress.say, first=found)
 
 
-def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress) -> None:
+def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress, group: Group) -> None:
     """From the run's last checkpoint, or from the start, to its end. Raises as run_training does."""
-    device = pick_device(config.device)
+    device = pick_device(group.device_name(config.device))
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
     student, ops = make_student(config, cache, tokenizer, device, progress)
-    watch = Watch(run, config, cache, tokenizer, progress)
-    visits = make_visits(config, cache)
+    watch = Watch(run, config, cache, tokenizer, progress, group)
+    visits = make_visits(config, cache, group)
     trainer = make_trainer(run, config, cache, student, ops, watch, visits, progress)
-    checkpoint = latest_checkpoint(run.checkpoints_folder)
+    checkpoint = group.agreed(latest_checkpoint(run.checkpoints_folder))
     step = (checkpoint_step(checkpoint) or 0) if checkpoint else 0
-    metrics.drop_after(run.metrics_path, step if checkpoint else -1)
+    if group.is_first:
+        metrics.drop_after(run.metrics_path, step if checkpoint else -1)
     watch.begin(trainer, resumed_at=step)
     if checkpoint is None:
         progress.say("what the student is fed first:\n" + first_windows(cache, visits, tokenizer))
         watch.look(0)
-        write_untrained(run, cache, student, tokenizer, config)
+        if group.is_first:
+            write_untrained(run, cache, student, tokenizer, config)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     result = {"cache": cache.name, "best_step": watch.best["step"], "heldout_nll": watch.best["nll"]}
     if watch.stopped_early_at is not None:
         result["stopped_early_at"] = watch.stopped_early_at
-    run.update(result=run.stored_status().result | result)
+    if group.is_first:
+        run.update(result=run.stored_status().result | result)
     if watch.was_stopped:
         raise Stopped
-    shutil.rmtree(run.checkpoints_folder, ignore_errors=True)  # the run is done: model/ holds what is worth keeping
+    if group.is_first:  # the run is done: model/ holds what is worth keeping
+        shutil.rmtree(run.checkpoints_folder, ignore_errors=True)
 
 
 def make_student(config: DistillConfig, cache: Cache, tokenizer: Any, device: torch.device, progress: Progress) -> tuple[Any, HeadOps]:
@@ -98,10 +109,10 @@ def make_student(config: DistillConfig, cache: Cache, tokenizer: Any, device: to
     return student, ops
 
 
-def make_visits(config: DistillConfig, cache: Cache) -> Visits:
-    """Every window of the run in the order in which it is fed."""
+def make_visits(config: DistillConfig, cache: Cache, group: Group = ALONE) -> Visits:
+    """Every window of the run in the order in which it is fed, to all processes together."""
     train = config.train
-    windows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps
+    windows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps * group.count
     return Visits(
         cache,
         num_visits=train.max_steps * windows_per_step,
@@ -114,18 +125,20 @@ def make_trainer(
     run: Run, config: DistillConfig, cache: Cache, student: Any, ops: HeadOps, watch: Watch, visits: Visits, progress: Progress
 ) -> DistillTrainer:
     """transformers' Trainer with our loss, data and callback."""
-    folder = run.checkpoints_folder
-    arguments = training_arguments(config, folder, pick_device(config.device))
+    folder, group = run.checkpoints_folder, watch.group
+    arguments = training_arguments(config, folder, pick_device(group.device_name(config.device)))
     arguments.save_total_limit = num_kept(config.train, folder, checkpoint_bytes(student, arguments.optim), progress.say)
     trainer = DistillTrainer(
         cache=cache,
         loss=config.loss,
         ops=ops,
+        group=group,
         model=student,
         args=arguments,
         train_dataset=visits,
         data_collator=Collate(cache, config.loss),
     )
+    check_sharding(group, trainer.is_fsdp_enabled)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.listen_first(watch, tensorboard=run.folder / "tensorboard")
     return trainer

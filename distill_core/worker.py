@@ -21,7 +21,7 @@ def execute(run: Run, *, screen: TextIO | None = None) -> Status:
     """
     run.claim()
     progress = Progress(run, screen=screen)
-    with _signals_ask_to_stop(run, progress), _life_shown(run), device_held(run, progress.say) as is_our_turn:
+    with signals_ask_to_stop(run, progress), _life_shown(run), device_held(run, progress.say) as is_our_turn:
         if not is_our_turn:
             return run.update(state="stopped", ended_s=time.time(), phase="stopped before it began")
         run.update(state="running", started_s=time.time(), num_ahead=0, wait_s=None)
@@ -107,7 +107,7 @@ def _life_shown(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_ask_to_stop(run: Run, progress: Progress) -> Iterator[None]:
+def signals_ask_to_stop(run: Run, progress: Progress) -> Iterator[None]:
     """Handlers can be set in the main thread only; elsewhere the stop file is the way."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -16,11 +16,15 @@ FLOORS = {
         "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",
     },
     2: {
-        "adapters", "batches", "capture_plan", "device", "generation", "heads", "independence", "losses", "models", "routers",
+        "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
+        "routers",
         "scoring", "sparse", "students",
     },
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
-    4: {"__main__", "cache_commands", "cli", "data_commands", "commands", "serve", "sweep_commands", "worker"},
+    4: {
+        "__main__", "cache_commands", "cli", "commands", "data_commands", "foreground", "launched", "serve", "sweep_commands",
+        "worker",
+    },
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
 HEAVY = {"torch", "transformers", "accelerate", "triton", "marimo"}

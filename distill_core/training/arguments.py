@@ -42,6 +42,7 @@ def training_arguments(config: DistillConfig, folder: Path, device: torch.device
         "dataloader_num_workers": 0,
         "dataloader_pin_memory": device.type == "cuda",
         "use_cpu": device.type == "cpu",
+        "ddp_find_unused_parameters": False,  # the head's weight is used after forward, by the loss: it would be taken for unused
         "data_seed": train.seed,
         **train.model_dump(exclude=OURS_ALONE),
         **train.arguments,

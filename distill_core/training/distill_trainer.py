@@ -13,6 +13,7 @@ from transformers.optimization import GreedyLR
 from ..batches import model_inputs
 from ..cache import Cache
 from ..config import LossConfig
+from ..group import ALONE, Group
 from ..heads import HeadOps, read_head, run_body
 from ..losses import IGNORE_INDEX, loss_floor, topk_kl
 from ..routers import router_loss_weight
@@ -26,9 +27,9 @@ class DistillTrainer(transformers.Trainer):
 
     loss_is_scaled_for_ga = True  # the loss is divided once, by the valid tokens of the whole step
 
-    def __init__(self, *, cache: Cache, loss: LossConfig, ops: HeadOps, **arguments: Any) -> None:
+    def __init__(self, *, cache: Cache, loss: LossConfig, ops: HeadOps, group: Group = ALONE, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.cache, self.distill_loss, self.head_ops = cache, loss, ops
+        self.cache, self.distill_loss, self.head_ops, self.group = cache, loss, ops, group
         self.router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
         self.step_sums: list[torch.Tensor] = []
 
@@ -41,9 +42,13 @@ class DistillTrainer(transformers.Trainer):
                 callback.logging_dir = str(tensorboard)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
-        """Valid tokens of the whole optimizer step: what its loss is divided by."""
+        """What the loss of a micro-batch is divided by: the valid tokens of the whole optimizer step, of all processes.
+
+        Their gradients are averaged, not summed, so each divides by the mean count per process.
+        """
         counts = [(batch["labels"] != IGNORE_INDEX).sum() for batch in batch_samples]
-        return torch.stack(counts).sum().clamp(min=1).to(device) if counts else torch.ones((), device=device)
+        total = torch.stack(counts).sum().to(device) if counts else torch.ones((), device=device)
+        return self.group.sum(total).clamp(min=1) / self.group.count
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: FBT001, FBT002 - transformers' signature
         """Loss of one micro-batch, divided by the valid tokens of its step. Raises NotImplementedError if asked for logits."""
@@ -114,7 +119,7 @@ class DistillTrainer(transformers.Trainer):
 
     def take_means(self) -> dict[str, float]:
         """Per-token means since they were last taken; the only place where the host waits for the device."""
-        sums = dict(zip(SUMS, torch.stack(self.step_sums).sum(0).tolist(), strict=True))
+        sums = dict(zip(SUMS, self.group.sum(torch.stack(self.step_sums).sum(0)).tolist(), strict=True))
         self.step_sums.clear()
         tokens = max(sums["tokens"], 1.0)
         names = ("loss", "kl", "ce", "floor") + (("router_loss",) if self.router_weight else ())

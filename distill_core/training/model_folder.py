@@ -18,13 +18,16 @@ from ..paths import publish
 from ..runs import Run
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float]) -> None:
-    """Replace the model folder as a whole; a kill in between leaves the old one or the new one."""
+def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float], *, weights: dict[str, Any] | None = None) -> None:
+    """Replace the model folder as a whole; a kill in between leaves the old one or the new one.
+
+    `weights`: all of them, where the model holds a piece only.
+    """
     mend(folder)
     fresh, old = _beside(folder)
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    plain_model(model).save_pretrained(fresh)
+    plain_model(model).save_pretrained(fresh, state_dict=weights)
     tokenizer.save_pretrained(fresh)
     publish(fresh / "best.json", json.dumps(best))
     if folder.exists():

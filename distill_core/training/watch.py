@@ -12,6 +12,7 @@ from .. import metrics
 from ..cache import Cache
 from ..config import DistillConfig
 from ..device import MemoryMeter
+from ..group import Group, whole_weights
 from ..progress import Progress
 from ..runs import Run
 from ..scoring import Scores, score
@@ -24,8 +25,9 @@ from .model_folder import save_model, stored_best
 class Watch(transformers.TrainerCallback):
     """Writes metrics.jsonl, looks at the held-out text, keeps the best weights in model/, and ends the run when asked to."""
 
-    def __init__(self, run: Run, config: DistillConfig, cache: Cache, tokenizer: Any, progress: Progress) -> None:
+    def __init__(self, run: Run, config: DistillConfig, cache: Cache, tokenizer: Any, progress: Progress, group: Group) -> None:
         self.run, self.config, self.cache, self.tokenizer, self.progress = run, config, cache, tokenizer, progress
+        self.group = group
         self.trainer: DistillTrainer
         self.student: nn.Module
         self.was_stopped = False
@@ -64,20 +66,20 @@ class Watch(transformers.TrainerCallback):
             "peak_memory_gib": self.meter.peak_bytes() / GIB,
             "time_left_s": left,
         }
-        metrics.append(self.run.metrics_path, row)
+        self._write(row)
         logs.update({name: value for name, value in row.items() if value is not None and name != "step"})
         self.meter.reset_peak()
         self.step_started = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         train, step = self.config.train, state.global_step
-        if self.run.stop_requested():
+        if self.group.any(self.run.stop_requested()):
             self.was_stopped = True
             control.should_training_stop = control.should_save = True
         is_planned = step % train.eval_steps == 0
         if is_planned or step == state.max_steps or self.was_stopped:
             self.look(step)
-        if is_planned and not self.was_stopped and self._has_stalled():
+        if is_planned and not self.was_stopped and self.group.agreed(self._has_stalled()):
             self.stopped_early_at = step
             control.should_training_stop = True
             self.progress.say(f"step {step:,}: no better for {train.early_stopping_patience} looks at the held-out text, so it ends here")
@@ -86,17 +88,25 @@ class Watch(transformers.TrainerCallback):
         """Score the held-out text; weights better than all before replace model/."""
         began = time.monotonic()
         train = self.config.train
-        scores = score(self.student, self.trainer.head_ops, self.cache, batch_windows=train.per_device_train_batch_size)
+        size = train.per_device_train_batch_size
+        scores = score(self.student, self.trainer.head_ops, self.cache, batch_windows=size, group=self.group)
         row = heldout_row(scores)
-        metrics.append(self.run.metrics_path, {"step": step, "time_s": self.elapsed_s(), **row})
+        self._write({"step": step, "time_s": self.elapsed_s(), **row})
         self.trainer.log(dict(row))
         if step and step % train.eval_steps == 0:
             self.trainer.heldout_is(row[train.metric_for_best_model])
         if row[train.metric_for_best_model] < self.best.get(train.metric_for_best_model.removeprefix("heldout_"), float("inf")):
             self.best = {"step": step, "nll": scores.nll, "kl": scores.kl_to_teacher}
-            with full_disk_named(self.run.checkpoints_folder, self.run.id):
-                save_model(self.student, self.tokenizer, self.run.model_folder, self.best)
+            weights = whole_weights(self.student)
+            if self.group.is_first:
+                with full_disk_named(self.run.checkpoints_folder, self.run.id):
+                    save_model(self.student, self.tokenizer, self.run.model_folder, self.best, weights=weights)
         self.step_started += time.monotonic() - began
+
+    def _write(self, row: metrics.Row) -> None:
+        """A row of metrics.jsonl, by the first process for all."""
+        if self.group.is_first:
+            metrics.append(self.run.metrics_path, row)
 
     def _has_stalled(self) -> bool:
         """Whether train.early_stopping_patience looks in a row brought nothing; told from metrics.jsonl, so a resumed run knows it too."""
