@@ -43,9 +43,9 @@ def someone(chromium, address):
 
 
 @pytest.fixture
-def adas_run(home):
+def adas_run(home, small_cache):
     """A training of Ada's, at work."""
-    run = create_run("train", DistillConfig(), name="adas", inputs={"cache": "none"}, owner="Ada")
+    run = create_run("train", DistillConfig(), name="adas", inputs={"cache": small_cache.name}, owner="Ada")
     me = psutil.Process()
     run.update(state="running", pid=me.pid, process_start_s=me.create_time(), phase="training", done=1, total=9, unit="steps")
     metrics.append(run.metrics_path, {"step": 1, "time_s": 0.1, "loss": 3.0, "memory_gib": 0.4})
