@@ -1,3 +1,8 @@
+# /// script
+# [tool.marimo.opengraph]
+# title = "Where the memory goes"
+# description = "Weights, gradients, optimiser, activations, logits: three ways to train, before anything is spent."
+# ///
 # Where the memory goes, before anything is spent. Open it with: marimo run apps/memory.py
 # Story and controls first, plumbing last. Nothing here computes: a cell asks, gates, shows, or makes one call into distill_core.
 import marimo

@@ -1,3 +1,8 @@
+# /// script
+# [tool.marimo.opengraph]
+# title = "Compare runs"
+# description = "All caches and runs: curves, quality and settings side by side, and what may be deleted."
+# ///
 # All runs and caches, side by side. Open it with: marimo run apps/runs.py
 # Story and controls first, plumbing last. Nothing here computes: a cell asks, gates, shows, or makes one call into distill_core.
 import marimo

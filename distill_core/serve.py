@@ -4,6 +4,7 @@ One process serves everything; a visitor's page is a thread in it. Work runs in 
 """
 
 import argparse
+import contextlib
 import importlib.util
 import logging
 import os
@@ -166,20 +167,24 @@ def serve(options: ServeOptions) -> None:
     _say(_welcome(options, address))
     if options.opens_browser:
         webbrowser.open(address)
-    uvicorn.run(
-        app,
-        host=options.host,
-        port=options.port,
-        log_level="warning",
-        lifespan="off",
-        ws_ping_interval=1,  # as `marimo run` does
-        ws_ping_timeout=60,
-        ws_max_size=WEBSOCKET_BYTES,
-        timeout_keep_alive=300,
-        timeout_graceful_shutdown=1,  # or Ctrl-C would wait for every open page
-        forwarded_allow_ips=options.proxy,
-        server_header=False,
-    )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.run(
+            app,
+            host=options.host,
+            port=options.port,
+            log_level="warning",
+            lifespan="off",
+            ws_ping_interval=1,  # as `marimo run` does
+            ws_ping_timeout=60,
+            ws_max_size=WEBSOCKET_BYTES,
+            timeout_keep_alive=300,
+            timeout_graceful_shutdown=1,  # or Ctrl-C would wait for every open page
+            forwarded_allow_ips=options.proxy,
+            server_header=False,
+        )
+    _say("The server has ended; runs go on.")
+    sys.stderr.flush()
+    os._exit(0)  # visitors' pages are threads that wait for ever, with nothing in them to keep; an ordinary end would wait for them
 
 
 def _welcome(options: ServeOptions, address: str) -> str:

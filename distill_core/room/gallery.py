@@ -14,8 +14,8 @@ from .visitors import visitor_of
 WORDS = {
     "distill": (later("The walk"), later("Nine steps from a large teacher to a small, judged student of your own.")),
     "playground": (
-        later("Temperature and top K"),
-        later("One sentence, and what the teacher believes comes next: move T and K, and see what is kept and what a student would learn."),
+        later("Temperature and top-K"),
+        later("One position of your cache: what the teacher believes, what K keeps of it, and what each tail mode would teach."),
     ),
     "memory": (
         later("Where the memory goes"),

@@ -1,6 +1,7 @@
 """A room in real browsers: the login, names, and whose run it is, against a run that this test's process seems to work on."""
 
 import os
+import signal
 
 import browsing
 import psutil
@@ -84,6 +85,10 @@ def test_login_names_and_owners(someone, address, adas_run):
         presenter.wait_for_timeout(500)
         deadline -= 1
     assert adas_run.stop_requested()
+
+    server = next(child for child in psutil.Process().children() if "serve" in child.cmdline())
+    server.send_signal(signal.SIGINT)  # Ctrl-C, with three pages open
+    assert server.wait(timeout=60) == 0
 
 
 def test_the_door_in_portuguese_on_a_phone(chromium, address, tmp_path):
