@@ -115,7 +115,7 @@ EXERCISES: tuple[tuple[str, str], ...] = (
 def lesson(*, say: Say = ENGLISH) -> str:
     """The whole lesson behind one title, as HTML."""
     parts = "".join(
-        f"<li><h4><span>{part.minutes} min</span> {say(part.title)}</h4>"
+        f"<li><p class='part'><span>{part.minutes} min</span> {say(part.title)}</p>"
         f"<p><b>{say('Do')}:</b> {say(part.press)}</p><p><b>{say('Predict')}:</b> {say(part.predict)}</p>"
         f"{folded(say('What you should see'), f'<p>{say(part.see)}</p>')}</li>"
         for part in PARTS
@@ -123,6 +123,6 @@ def lesson(*, say: Say = ENGLISH) -> str:
     tasks = "".join(f"<li><p>{say(task)}</p>{folded(say('Answer'), f'<p>{say(answer)}</p>')}</li>" for task, answer in EXERCISES)
     inside = (
         f"<p>{say('For a class, or for one: with the built-in teacher, on two cores. Write your predictions down before you press.')}</p>"
-        f"<ol>{parts}</ol><h4>{say('Three exercises')}</h4><ol>{tasks}</ol>"
+        f"<ol>{parts}</ol><p class='part'>{say('Three exercises')}</p><ol>{tasks}</ol>"
     )
     return f'<div lang="{say.code}">{folded(say("A lesson of 45 minutes"), inside, kind="walk-lesson")}</div>'

@@ -31,7 +31,7 @@ def visit(chromium):
     contexts, elsewhere = [], []
 
     def open_page(address: str, **options):
-        context = chromium.new_context(viewport={"width": 1280, "height": 1000}, **options)
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 1000}} | options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
@@ -59,7 +59,14 @@ def press(page, name):
 
 def says(page, words, timeout_s=240):
     """Wait until the bar at the bottom tells the visitor this."""
-    page.locator(".walk-bar [role=status]", has_text=words).wait_for(timeout=1000 * timeout_s)
+    page.locator(".walk-bar [role=status]", has_text=re.compile(words)).wait_for(timeout=1000 * timeout_s)
+
+
+def fill(page, label, value):
+    """Type into the number field with this label."""
+    field = page.locator("marimo-number", has_text=label).locator("input")
+    field.fill(value)
+    field.press("Enter")
 
 
 def shorten(page, label, presses):
@@ -85,9 +92,7 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     says(page, "Press Train")
     assert "cache" in address_of(page)
 
-    steps = page.locator("marimo-number", has_text="Steps").locator("input")
-    steps.fill("40")
-    steps.press("Enter")
+    fill(page, "Steps", "40")
     press(page, "Train")
     says(page, "The student is learning")
     names = address_of(page)
@@ -115,6 +120,7 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     page.get_by_text("equal-budget hard-label twin on held-out text").wait_for()
     assert "distilled student" in page.locator(".walk-table").inner_text()
     press(page, "Export")
+    page.get_by_text("Writing the folder").wait_for()  # two seconds and more: it says that it is at work
     says(page, "All nine steps are done")
     folder = home / "exports" / names["run"]
     assert (folder / "model.safetensors").exists()
@@ -127,32 +133,62 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     says(third, "All nine steps are done")
     assert [run.status().kind for run in list_runs()].count("train") == 2, "a click started more than one run"
 
-    # a killed worker is shown as failed, with a way on
+    # a killed worker is shown as failed, with its reason; its twin is next
+    fill(third, "Steps", "400")
     press(third, "Train")
     third.wait_for_selector(".panel[data-is0=running]:not([data-laststep='0'])")
     again = address_of(third)
     assert again["run"] != names["run"]
     victim = psutil.Process(open_run(again["run"]).status().pid)
     victim.send_signal(signal.SIGKILL)
-    alert = third.get_by_role("alert").filter(has_text="gone without a last word")
-    alert.wait_for()
+    third.get_by_role("alert").filter(has_text="gone without a last word").wait_for()
     third.wait_for_selector(".panel[data-is1=running]")
-    press(third, "Stop, keep the student as it is")
+
+    # a phone at the plain address, in Portuguese, finds that work, and stops it
+    phone = visit(f"{address}/?lang=pt", viewport={"width": 390, "height": 844}, has_touch=True)
+    says(phone, "Prima Capturar")
+    assert phone.locator(".walk-earlier li").count() == 2, "each training is one line with its twin"
+    phone.locator(".walk-earlier li", has_text="a trabalhar").get_by_role("link", name=again["run"]).click()
+    phone.wait_for_url(re.compile(f"run={again['run']}"))
+    says(phone, "O aluno está a aprender")
+    assert address_of(phone) == again | {"lang": "pt"}
+    phone.wait_for_selector(".panel[data-is1=running]")
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    press(phone, "Parar, guardar o aluno como está")
     third.wait_for_selector(".panel[data-is1=stopped]")
     press(third, "Go on from the last checkpoint")
-    third.wait_for_selector(".panel[data-is0=running], .panel[data-is0=done]")
+    third.wait_for_selector(".panel[data-is0=running]")
+    press(third, "Stop, keep the student as it is")
     says(third, "Press Judge")
 
+    # and one click turns a finished walk into Portuguese, at the same address
+    second.get_by_role("link", name="Português").click()
+    says(second, "Prima Exportar|Os nove passos estão feitos")
+    assert address_of(second) == address_of(page) | {"lang": "pt"}
+    second.get_by_text("O aluno destilado é MELHOR").or_(second.get_by_text("NÃO MOSTRA DIFERENÇA")).first.wait_for()
 
-def test_phone_width_and_wrong_address(visit, serve):
-    page = visit(f"{serve(APP)}/?run=no-such-run", color_scheme="dark")
+
+def test_phone_width_keyboard_and_wrong_address(visit, serve):
+    address = serve(APP)
+    page = visit(f"{address}/?run=no-such-run&lang=pt", color_scheme="dark", viewport={"width": 390, "height": 844})
     page.get_by_text("no run 'no-such-run'").wait_for()
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.wait_for_function("document.documentElement.scrollWidth <= 400")
-    says(page, "Press Capture")
-    page.locator("#step-cache").wait_for()
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
+    assert page.locator("section[lang=pt]").count() == 9
+    says(page, "Prima Capturar")
     page.locator(".walk-bar li.next a").click()
     page.wait_for_function("Math.abs(document.querySelector('#step-cache')?.getBoundingClientRect().top ?? 1e4) < 200")
+    why = page.locator("section", has=page.locator("#step-cache")).locator(".walk-why summary", has_text="Massa guardada")
+    why.focus()
+    page.keyboard.press("Enter")  # what a word means is reached without a mouse
+    page.get_by_text("A soma da probabilidade").first.wait_for()
+    page.locator("summary", has_text="Uma aula de 45 minutos").focus()
+    page.keyboard.press("Space")
+    page.get_by_text("Três exercícios").wait_for()
+    assert not page.get_by_text("O gémeo volta para trás").is_visible(), "answers wait until they are asked for"
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
+    page.get_by_role("link", name="English").click()
+    says(page, "Press Capture")
+    assert address_of(page) == {"run": "no-such-run", "lang": "en"}
     page.get_by_text("Hugging Face", exact=True).click()
     page.get_by_text("Name a model").wait_for()
     assert page.locator("#step-student").count() == 1, "the page lost its steps when the teacher was not named"
