@@ -122,7 +122,7 @@ def step_student(plan, plan_problem, say, states, student, teacher_facts):
     _siblings = lookups.siblings(teacher_facts) if student.value["init"] == "pretrained" and teacher_facts else None
     _suggested = html(facts.suggestions(_siblings, say=say)) if _siblings is not None else None
     _facts = html(facts.student_facts(plan.student, plan.teacher, say=say)) if plan else trouble(plan_problem)
-    step("student", states, say, student["init"], fields("student", student), _suggested, _facts)
+    step("student", states, say, student["init"], fields("student", student), more("student", student, say), _suggested, _facts)
     return
 
 
@@ -468,27 +468,10 @@ def live(names, pictures, on_change, say):
 
 
 @app.function(hide_code=True)
-def widget(control, value, say):
-    """The marimo widget of a control of walk/options.py."""
-    label = say(control.label)
-    if control.kind == "slider":
-        return mo.ui.slider(steps=sorted({*control.stops, value}), value=value, show_value=True, label=label)
-    if control.kind in ("radio", "dropdown"):
-        choices = {say(words): known for words, known in options.offered(control, value).items()}
-        chosen = next(words for words, known in choices.items() if known == value)
-        if control.kind == "radio":
-            return mo.ui.radio(choices, value=chosen, inline=True, label=label)
-        return mo.ui.dropdown(choices, value=chosen, allow_select_none=False, label=label)
-    if control.kind == "number":
-        return mo.ui.number(control.low, control.high, step=control.step, value=value, label=label)
-    if control.kind == "text":
-        return mo.ui.text(value, placeholder=say(control.placeholder), label=label, full_width=control.is_wide)
-    return (mo.ui.switch if control.kind == "switch" else mo.ui.checkbox)(value, label=label)
-
-
-@app.function(hide_code=True)
 def form(section, values, say):
-    return mo.ui.dictionary({name: widget(control, values[name], say) for name, control in options.FORMS[section].items()})
+    """The section's controls of walk/options.py as widgets of the kinds that they name."""
+    controls_of = options.FORMS[section].items()
+    return mo.ui.dictionary({name: getattr(mo.ui, it.kind)(**options.arguments(it, values[name], say)) for name, it in controls_of})
 
 
 @app.function(hide_code=True)
@@ -499,7 +482,8 @@ def fields(section, form):
 
 @app.function(hide_code=True)
 def more(section, form, say):
-    return mo.accordion({say("More settings"): side_by_side(*(form[name] for name in options.MORE[section]))})
+    names = options.more_for(section, form.value)
+    return mo.accordion({say("More settings"): side_by_side(*(form[name] for name in names))}) if names else None
 
 
 @app.function(hide_code=True)

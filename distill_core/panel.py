@@ -73,6 +73,7 @@ class LivePanel(anywidget.AnyWidget):
         reply = answer(self._tracks, content)
         for track in reply["tracks"]:
             track["phase"] = self._say.known(track["phase"])
+            track["remedies"] = [self._say.known(remedy) for remedy in track["remedies"]]
         self.send(reply)
         states = {track["name"]: track["state"] for track in reply["tracks"]}
         if states != self._seen:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..cache import Cache
-from ..config import BUILTIN, DistillConfig, from_dict
+from ..config import BUILTIN, DistillConfig, StudentConfig, from_dict
 from ..errors import DistillError
 from ..language import ENGLISH, Say
 from .options import AUTOMATIC
@@ -81,14 +81,23 @@ def _student_from(base: DistillConfig, student: Values) -> dict[str, Any]:
         model = student["model"].strip() or None
         if model != base.student.model:
             chosen["revision"] = None
-        return chosen | {"model": model}
+        return chosen | {"model": model} | _adapters_from(base, student)
     num_layers = student["num_layers"] or None
     if num_layers != base.student.num_layers:
         chosen["keep_layers"] = None
     chosen["num_layers"] = num_layers
     if init == "fresh":
-        chosen["hidden_size"] = student["hidden_size"] or None
-    return chosen
+        return chosen | {"hidden_size": student["hidden_size"] or None}
+    return chosen | _adapters_from(base, student)
+
+
+def _adapters_from(base: DistillConfig, student: Values) -> dict[str, Any]:
+    """LoRA's settings: those the controls do not show stay as in `base` while the rank does."""
+    rank = student["lora_rank"] or None
+    kept = base.student if rank == base.student.lora_rank and student["init"] == base.student.init else StudentConfig()
+    chosen = kept.model_dump(include={"lora_alpha", "lora_dropout", "lora_target_modules"})
+    quantize = student["quantize"] or None if rank and student["init"] == "pretrained" else None
+    return chosen | {"lora_rank": rank, "quantize": quantize}
 
 
 def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:
@@ -110,6 +119,8 @@ def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:
             "model": config.student.model or "",
             "num_layers": config.student.num_layers or 0,
             "hidden_size": config.student.hidden_size or 0,
+            "lora_rank": config.student.lora_rank or 0,
+            "quantize": config.student.quantize or "",
         },
         "loss": {
             **config.loss.model_dump(include=set(LOSS_FIELDS)),

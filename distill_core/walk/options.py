@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..config import BUILTIN
-from ..language import later
+from ..language import Say, later
 
 AUTOMATIC = "suits the student"
 """Value of the learning rate's control that means: as suits the way in which the student begins."""
@@ -53,6 +53,7 @@ TAILS = {
     later("left out (drop)"): "drop",
 }
 CODECS = {later("plain Parquet columns (exact)"): "exact", later("two thirds of the disk (packed)"): "packed"}
+QUANTIZED = {later("their own precision"): "", later("8 bits"): "8bit", later("4 bits (QLoRA)"): "4bit"}
 RATES = {later("suits the student"): AUTOMATIC} | {
     rate: rate for rate in ("1e-05", "2e-05", "5e-05", "0.0001", "0.0003", "0.001", "0.003", "0.005", "0.01")
 }
@@ -86,6 +87,8 @@ FORMS: dict[str, dict[str, Control]] = {
         "num_layers": Control(kind="number", label=later("Layers (0: half of the teacher's)"), high=200),
         "hidden_size": Control(kind="number", label=later("Width (0: half of the teacher's)"), high=16384, step=8),
         "model": Control(kind="text", label=later("Id or path"), placeholder=later("Qwen/Qwen3-0.6B, or a path"), is_wide=True),
+        "lora_rank": Control(kind="number", label=later("LoRA rank (0: all weights learn)"), high=4096),
+        "quantize": Control(kind="dropdown", label=later("With LoRA, its frozen weights in"), choices=QUANTIZED),
     },
     "loss": {
         "temperature": Control(kind="slider", label=later("Temperature T"), stops=(0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8)),
@@ -113,10 +116,13 @@ FORMS: dict[str, dict[str, Control]] = {
 MORE: dict[str, tuple[str, ...]] = {
     "text": ("packing",),
     "capture": ("codec",),
+    "fresh": (),
+    "prune_layers": ("lora_rank",),
+    "pretrained": ("lora_rank", "quantize"),
     "loss": ("jsd_weight", "z_loss_weight", "top_k"),
     "train": ("gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay", "seed"),
 }
-"""Those that wait under 'More settings'."""
+"""Those that wait under 'More settings'; the student's by its beginning."""
 
 FIELDS = {
     "teacher": ("model",),
@@ -135,6 +141,27 @@ def fields_for(section: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     if values["kind"] == BUILTIN:
         return ()
     return FIELDS[section] if section == "teacher" or values["kind"] == "hub" else ("source", "column")
+
+
+def more_for(section: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the controls under 'More settings'."""
+    return MORE[values["init"] if section == "student" else section]
+
+
+def arguments(control: Control, value: Any, say: Say) -> dict[str, Any]:
+    """What marimo's widget of that kind is made with, the value it starts at included."""
+    made: dict[str, Any] = {"value": value, "label": say(control.label)}
+    if control.kind == "slider":
+        return made | {"steps": sorted({*control.stops, value}), "show_value": True}
+    if control.kind in ("radio", "dropdown"):
+        choices = {say(words): known for words, known in offered(control, value).items()}
+        made |= {"options": choices, "value": next(words for words, known in choices.items() if known == value)}
+        return made | ({"inline": True} if control.kind == "radio" else {"allow_select_none": False})
+    if control.kind == "number":
+        return made | {"start": control.low, "stop": control.high, "step": control.step}
+    if control.kind == "text":
+        return made | {"placeholder": say(control.placeholder), "full_width": control.is_wide}
+    return made
 
 
 def offered(control: Control, value: Any) -> dict[str, Any]:

@@ -25,6 +25,9 @@ PLAIN = DistillConfig()
         {"student": {"init": "prune_layers", "keep_layers": [0, 3]}, "train": {"learning_rate": 0.003, "max_steps": 40, "eval_steps": 7}},
         {"student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B", "revision": "abc"}, "loss": {"kl_weight": 1.0, "ce_weight": 0.5}},
         {"student": {"num_layers": 3, "hidden_size": 64, "num_attention_heads": 2}, "loss": {"temperature": 1.3, "tail": "drop"}},
+        {"student": {"init": "prune_layers", "lora_rank": 8, "lora_alpha": 4, "lora_dropout": 0.1, "lora_target_modules": ["q_proj"]}},
+        {"student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B", "lora_rank": 16, "quantize": "4bit"}, "train": {"bf16": True}},
+        {"loss": {"divergence": "jsd", "jsd_weight": 0.3, "z_loss_weight": 2e-4, "top_k": 7}, "train": {"gradient_accumulation_steps": 4}},
         {"text": {"num_windows": 60, "num_heldout_windows": 16, "packing": False}, "capture": {"top_k": 33, "batch_windows": 2}},
     ],
 )
@@ -46,6 +49,15 @@ def test_what_follows_from_a_control():
     assert (changed("loss", hard_share=0.25).loss.kl_weight, changed("loss", hard_share=0.25).loss.ce_weight) == (0.75, 0.25)
     assert changed("student", init="prune_layers").train.learning_rate == controls.LEARNING_RATES["prune_layers"]
     assert changed("teacher", kind="hub", model=" Qwen/Qwen3-8B ").teacher.model == "Qwen/Qwen3-8B"
+
+
+def test_adapters_belong_to_trained_weights():
+    adapted = changed("student", init="prune_layers", lora_rank=8, quantize="4bit").student
+    assert (adapted.lora_rank, adapted.quantize) == (8, None), "only stored weights are quantized"
+    assert changed("student", init="fresh", lora_rank=8).student == PLAIN.student
+    stored = from_dict({"student": {"init": "prune_layers", "lora_rank": 8, "lora_alpha": 4}})
+    values = controls.control_values(stored)
+    assert controls.config_from(stored, values | {"student": values["student"] | {"lora_rank": 0}}).student.lora_alpha is None
 
 
 def test_a_value_that_cannot_be_is_explained():
