@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from .config import DistillConfig
 from .errors import DistillError, RunError
 from .jobs import device_held
 from .progress import Progress, Stopped
+from .remedies import Answer, answer
 from .runs import HEARTBEAT_S, Run, Status
 
 
@@ -24,17 +24,20 @@ def execute(run: Run, *, screen: TextIO | None = None) -> Status:
     with signals_ask_to_stop(run, progress), _life_shown(run), device_held(run, progress.say) as is_our_turn:
         if not is_our_turn:
             return run.update(state="stopped", ended_s=time.time(), phase="stopped before it began")
-        run.update(state="running", started_s=time.time(), num_ahead=0, wait_s=None)
+        kept = {name: value for name, value in run.stored_status().result.items() if name not in Answer().to_result()}
+        run.update(state="running", started_s=time.time(), num_ahead=0, wait_s=None, result=kept)
         try:
             _step(run)(run, progress)
         except Stopped:
             return run.update(state="stopped", ended_s=time.time(), time_left_s=None, phase="stopped; what was finished is kept")
         except BaseException as error:
-            words = explain(error, run.config())
-            run.update(state="failed", ended_s=time.time(), time_left_s=None, error=words)
-            if is_out_of_memory(error):
-                raise RunError(words) from error
-            raise
+            if not is_out_of_memory(error):
+                run.update(state="failed", ended_s=time.time(), time_left_s=None, error=explain(error))
+                raise
+            ways_out = answer(run.config(), run.stored_status().kind, str(error).splitlines()[0] if str(error) else "")
+            result = run.stored_status().result | ways_out.to_result()
+            run.update(state="failed", ended_s=time.time(), time_left_s=None, error=ways_out.error, result=result)
+            raise RunError(ways_out.error) from error
         return run.update(state="done", ended_s=time.time(), time_left_s=None, phase="done")
 
 
@@ -57,37 +60,22 @@ def _step(run: Run) -> Callable[[Run, Progress], object]:
     return run_evaluation
 
 
-def explain(error: BaseException, config: DistillConfig) -> str:
-    """One plain message for the status: ours as they are, memory with its remedies, anything else by its type."""
+def explain(error: BaseException) -> str:
+    """One plain message for the status: ours as they are, anything else by its type."""
     if isinstance(error, DistillError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted twice: ended at once, without saving. Resume from the last checkpoint."
-    if is_out_of_memory(error):
-        return out_of_memory(config)
     return f"{type(error).__name__}: {error}"
+
+
+OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA out of memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """CUDA's and the CPU allocator's ways to say it, told without importing torch."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
-
-
-def out_of_memory(config: DistillConfig) -> str:
-    """What to turn, by how much, in the order in which it costs least."""
-    train = config.train
-    ways = []
-    if train.per_device_train_batch_size > 1:
-        half = train.per_device_train_batch_size // 2
-        ways.append(
-            f"train.per_device_train_batch_size {half} with train.gradient_accumulation_steps "
-            f"{train.gradient_accumulation_steps * train.per_device_train_batch_size // half} (the same result)"
-        )
-    if not train.activation_checkpointing:
-        ways.append("train.activation_checkpointing true (about a third slower)")
-    ways.append(f"loss.chunk_tokens {max(32, (config.loss.chunk_tokens or 256) // 2)}")
-    ways.append("capture.batch_windows 1 and capture.head_chunk_tokens 64, while capturing")
-    return "out of memory. Ways out: " + "; ".join(ways) + ". See what each saves: python -m distill_core plan"
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY))
 
 
 @contextmanager

@@ -13,7 +13,8 @@ FLOORS = {
     0: {"config", "errors", "faults", "hf_arguments", "section", "train_config", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "room", "runs", "sweep", "waiting", "walk",
+        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "remedies", "room", "runs", "sweep",
+        "waiting", "walk",
     },
     2: {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
