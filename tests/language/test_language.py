@@ -132,3 +132,34 @@ def test_the_switch_keeps_the_rest_of_the_address():
     assert links.count("aria-current") == 1
     assert 'lang="pt" hreflang="pt" target="_self" aria-current' in links
     assert "<script" not in language.switch({"run": "<script>"})
+
+
+TERMS = {
+    r"\bteachers?\b": r"professor",
+    r"\bstudents?\b": r"aluno",
+    r"\btwins?\b": r"gémeo",
+    r"\bcaches?\b": r"cache",
+    r"\btemperatures?\b": r"temperatura",
+    r"\btails?\b": r"cauda",
+    r"\bheld[- ]out\b": r"reservad",
+    r"\bkept mass\b": r"massa guardada",
+    r"\bhard[- ]labels?\b": r"rótulos rígidos",
+    r"\bdistil": r"destil",
+    r"\bwindows?\b": r"janela",
+    r"\bvocabulary\b": r"vocabulário",
+    r"\bagreement\b": r"concordância",
+}
+"""English term -> what its Portuguese holds: one term each, everywhere."""
+FORBIDDEN = r"\b(estudante|instrutor|gêmeo|arquivo|cauda longa|armazenamento em cache|destilador)\b"
+
+
+def test_one_portuguese_term_for_each_english_one():
+    strays = [
+        f"{path.name}: {english!r} -> {portuguese!r}: no {stem!r}"
+        for path in PARTS
+        for english, portuguese in json.loads(path.read_text(encoding="utf-8")).items()
+        for term, stem in TERMS.items()
+        if re.search(term, re.sub(r"\{\w+[^}]*\}", "", english), re.I) and not re.search(stem, portuguese, re.I)
+    ]
+    strays += [f"{english!r}: {said!r}" for english, said in language.catalogue("pt").items() if re.search(FORBIDDEN, said, re.I)]
+    assert strays == [], "\n".join(strays)
