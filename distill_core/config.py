@@ -140,6 +140,12 @@ class StudentConfig(Section):
             raise ValueError(f"student.num_layers {self.num_layers} contradicts the {len(self.keep_layers)} keep_layers; give one of them")
         return self
 
+    @field_validator("lora_target_modules", mode="before")
+    @classmethod
+    def _as_names(cls, given: Any) -> Any:
+        """'q_proj,v_proj', as the command line gives it, as two names."""
+        return [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _adapts(self) -> Self:
         asked = [name for name in ("lora_alpha", "lora_dropout", "lora_target_modules", "quantize") if getattr(self, name)]

@@ -227,3 +227,9 @@ def test_missing_packages_and_foreign_devices_are_named(small_cache, small_confi
             patch.setitem(sys.modules, package, None)
             with pytest.raises(ConfigError, match=rf"(?i)needs {package}.*distill-core\[lora\]"):
                 student_of(lora_config(small_config, tmp_path / package, "4bit" if package == "bitsandbytes" else "pruned"), small_cache)
+
+
+def test_names_of_layers_come_as_a_list_or_as_the_command_line_gives_them():
+    for given in ("q_proj, v_proj", ["q_proj", "v_proj"]):
+        student = from_dict({"student": {"init": "prune_layers", "lora_rank": 4, "lora_target_modules": given}}).student
+        assert student.lora_target_modules == ("q_proj", "v_proj")

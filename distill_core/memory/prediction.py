@@ -1,8 +1,8 @@
 """The predicted peak of a training step, for the three ways to distil: which parts are alive together at the worst moment.
 
 Two moments can be the worst: the loss (activations and logits; gradients only of earlier micro-batches), and the end of the backward
-pass (all gradients, no activations). On a CPU the program itself is counted too. On a GPU nothing was measured; there the CUDA context
-(about half a GiB) comes on top.
+pass (all gradients, no activations); with adapters a third, when they are merged to be kept. On a CPU the program itself is counted
+too. On a GPU nothing was measured; there the CUDA context (about half a GiB) comes on top.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,6 +14,7 @@ from ..catalog.model_facts import ModelFacts, dtype_in_memory
 from ..config import DistillConfig
 from ..limits import is_gpu
 from ..units import gib
+from .adapted import learned_parameters, merging_bytes, weight_bytes
 from .formulas import activation_bytes, loss_bytes
 
 Mode = Literal["online", "offline dense", "offline fused"]
@@ -68,16 +69,18 @@ def plan_over(
 def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *, mode: Mode, gpu: bool) -> Iterable[dict[str, float]]:
     """Bytes by part, at the loss and at the end of the backward pass."""
     slack = 1.0 if gpu else HEAP_SLACK
-    weights = 4 * student.num_parameters
-    head_gradient = 4 * student.vocab_size_config * student.hidden_size
+    learned = 4 * learned_parameters(student, config.student)
+    weights = weight_bytes(student, config.student)
+    is_frozen = config.student.lora_rank is not None
+    head_gradient = 0 if is_frozen else 4 * student.vocab_size_config * student.hidden_size
     dtype = dtype_in_memory(teacher, config.teacher.dtype, "cuda" if gpu else "cpu")
     always: dict[str, float] = {
         "program": 0 if gpu else PROGRAM_BYTES,
         "teacher weights": teacher.memory_bytes[dtype] if mode == "online" else 0,
         "student weights": slack * weights,
-        "optimizer": slack * 2 * weights,
+        "optimizer": slack * 2 * learned,
     }
-    earlier = weights if config.train.gradient_accumulation_steps > 1 else 0
+    earlier = learned if config.train.gradient_accumulation_steps > 1 else 0
     yield always | {
         "gradients": slack * (earlier + (head_gradient if mode == "offline fused" else 0)),
         "activations": slack * activation_bytes(student, config),
@@ -85,4 +88,7 @@ def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *,
     }
     # a tied matrix gets its gradient from the head and from the embedding: both exist for a moment
     twice = head_gradient if student.tied_head else 0
-    yield always | {"gradients": slack * (weights + twice), "activations": 0, "logits and loss": 0}
+    yield always | {"gradients": slack * (learned + twice), "activations": 0, "logits and loss": 0}
+    if is_frozen and not gpu:  # the best weights so far are kept, adapters merged
+        merged = merging_bytes(student, config.student)
+        yield always | {"student weights": slack * (weights + merged), "gradients": 0, "activations": 0, "logits and loss": 0}
