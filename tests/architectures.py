@@ -59,6 +59,23 @@ def mixing(**config) -> Row:
     return Row(config, apart=False)
 
 
+def sizes_of(name: str) -> dict:
+    """SIZES, as far as this family's config knows their names."""
+    known = {field.name for field in dataclasses.fields(CONFIG_MAPPING[name])}
+    return {key: value for key, value in SIZES.items() if key in known}
+
+
+def seeing(text: str, vision: dict | None, *, apart: bool = True, **text_config) -> Row:
+    """A model of text and pictures, read as text alone."""
+    return Row({"text_config": sizes_of(text) | {"model_type": text} | text_config, "vision_config": vision}, apart=apart)
+
+
+EYE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
+QWEN_EYE = {
+    "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32, "num_position_embeddings": 16,
+    "patch_size": 8,
+}  # fmt: skip
+
 SERVED = {
     # attention, dense
     "llama": row(),
@@ -215,6 +232,13 @@ SERVED = {
     "xlstm": mixing()._replace(ops=HeadOps(logit_softcap=30.0)),
     "zamba2": mixing(num_hidden_layers=3, layers_block_type=["mamba", "hybrid", "mamba"], adapter_rank=4, n_mamba_heads=4, **MLA),
     "zaya": mixing(num_experts_per_tok=1, router_hidden_size=16),
+    # text and pictures
+    "gemma3": seeing("gemma3_text", EYE),
+    "gemma4": seeing("gemma4_text", None),
+    "gemma4_unified": seeing("gemma4_unified_text", None),
+    "llama4": seeing("llama4_text", EYE | {"vision_output_dim": 32, "projector_input_dim": 16, "projector_output_dim": 32}),
+    "qwen3_5": seeing("qwen3_5_text", QWEN_EYE, apart=False, layer_types=TWO_LAYERS),
+    "qwen3_5_moe": seeing("qwen3_5_moe_text", QWEN_EYE, apart=False, layer_types=TWO_LAYERS),
     # encoders as decoders, and the decoders of translators and listeners
     "bart": mixing(),
     "bert": mixing(is_decoder=True),
@@ -278,9 +302,8 @@ REFUSED = {
 
 def tiny(name: str, family: Row) -> torch.nn.Module:
     """A random model in eval mode, float32, whose head, bias included, is large enough that a softcap bends its logits."""
-    made = CONFIG_MAPPING[name.split(" ")[0]]
-    known = {field.name for field in dataclasses.fields(made)}
-    config = made(**{key: value for key, value in SIZES.items() if key in known} | family.config)
+    kind = name.split(" ")[0]
+    config = CONFIG_MAPPING[kind](**sizes_of(kind) | family.config)
     torch.manual_seed(3)
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     model.config.use_cache = model.config.get_text_config().use_cache = False  # some recurrences cannot train with one
