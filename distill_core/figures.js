@@ -27,11 +27,19 @@ const distillFigures = (() => {
   const isDark = () =>
     [document.documentElement, document.body].some((node) => node.classList.contains("dark") || node.dataset.theme === "dark");
 
+  // "#ffffff" for any CSS colour: a saved SVG is read by programs that do not know color(srgb 1 1 1)
+  function plain(color) {
+    const pen = make("canvas").getContext("2d", { willReadFrequently: true });
+    pen.fillStyle = color;
+    pen.fillRect(0, 0, 1, 1);
+    return "#" + [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)].map((part) => part.toString(16).padStart(2, "0")).join("");
+  }
+
   // the colour behind a node: its own, or that of what it stands in, through shadow roots
   function behind(node) {
     for (let at = node; at; at = at.parentElement ?? at.getRootNode().host) {
       const color = getComputedStyle(at).backgroundColor;
-      if (!/^(transparent|rgba\(.*, 0\))$/.test(color)) return color;
+      if (!/^(transparent|.*[,/] 0\))$/.test(color)) return plain(color);
     }
     return isDark() ? "#181c1a" : "#ffffff";
   }
@@ -61,7 +69,7 @@ const distillFigures = (() => {
   }
 
   async function figure(picture, { grid, root, words, owner }) {
-    const ink = getComputedStyle(root).color;
+    const ink = plain(getComputedStyle(root).color);
     const [frame, chart, target] = [make("figure", picture.wide ? "wide" : ""), make("div", "chart"), make("div", "vega")];
     const [empty, caption, saves] = [make("div", "empty", picture.empty ?? ""), make("figcaption", "", picture.reading ?? ""), make("span", "saves")];
     empty.hidden = !picture.empty;

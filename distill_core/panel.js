@@ -106,7 +106,7 @@ export default (() => {
       if (track.total) facts.push(fill(words.of, { unit: words.units[track.unit] ?? track.unit, done: count(track.done), total: count(track.total) }));
       if (speed && track.state !== "queued") facts.push(fill(words.speed, { count: count(speed) }));
       if (track.active && track.time_left_s !== null) facts.push(fill(words.left, { time: time(track.time_left_s) }));
-      if (track.active && track.phase && !track.total && !(track.state === "queued" && facts.length)) facts.push(words.phases[track.phase] ?? track.phase);
+      if (track.active && track.phase && !track.total && !(track.state === "queued" && facts.length)) facts.push(track.phase);
       return facts;
     }
 

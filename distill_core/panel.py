@@ -25,15 +25,6 @@ FRESH_S = 1.0
 MAX_LOOKS = 256
 STATES = (later("queued"), later("running"), later("done"), later("failed"), later("stopped"))
 UNITS = (later("steps"), later("windows"), later("tokens"))
-PHASES = (
-    later("waiting to start"),
-    later("reading the text"),
-    later("taking the teacher's fingerprint"),
-    later("the teacher writes samples"),
-    later("checking the cache"),
-    later("building the student"),
-)
-"""What a run says it is doing, where that is a fixed sentence; others are shown as the run wrote them, in English."""
 
 
 class LivePanel(anywidget.AnyWidget):
@@ -71,9 +62,9 @@ class LivePanel(anywidget.AnyWidget):
         if not isinstance(content, dict) or content.get("kind") != "pull":
             return
         reply = answer(self._tracks, content)
+        known = self._say.known
         for track in reply["tracks"]:
-            track["phase"] = self._say.known(track["phase"])
-            track["remedies"] = [self._say.known(remedy) for remedy in track["remedies"]]
+            track |= {"phase": known(track["phase"]), "reason": known(track["reason"]), "remedies": [*map(known, track["remedies"])]}
         self.send(reply)
         states = {track["name"]: track["state"] for track in reply["tracks"]}
         if states != self._seen:
@@ -88,7 +79,6 @@ def panel_words(say: Say) -> dict[str, Any]:
         "locale": {"pt": "pt-PT"}.get(say.code, say.code),
         "states": {state: say(state) for state in STATES},
         "units": {unit: say(unit) for unit in UNITS},
-        "phases": {phase: say(phase) for phase in PHASES},
         "of": say("{unit} {done} of {total}", unit="{unit}", done="{done}", total="{total}"),
         "speed": say("{count} tokens/s", count="{count}"),
         "left": say("{time} left", time="{time}"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import textwrap
 import time
 from pathlib import Path
@@ -161,26 +162,64 @@ def test_long_history_is_thinned(page, two_runs):
     assert panel.evaluate("panel => Math.max(...panel.views[0].data('live').map(row => row.memory_gib))") == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<svg")])
-def test_a_chart_is_saved_by_keyboard_under_the_names_of_run_and_chart(page, kind, start):
-    button = page.get_by_role("button", name=f"Save this chart as {kind.upper()}: gradient")
-    button.focus()
-    with page.expect_download() as found:
-        page.keyboard.press("Enter")
-    assert found.value.suggested_filename == f"one-gradient.{kind}"
-    saved = Path(found.value.path()).read_bytes()
-    assert saved.startswith(start)
-    if kind == "svg":
-        assert b"Are the steps calm?" in saved
-        assert b'fill="rgb(' in saved or b"#" in saved, "with the page's background"
+def test_a_chart_is_saved_by_keyboard_and_a_dark_page_gets_light_ink(page):
+    """Files are named after run and chart. The theme may change while the page is open: charts get its ink, and keep their rows."""
+    for kind, start in {"png": b"\x89PNG\r\n", "svg": b"<svg"}.items():
+        page.get_by_role("button", name=f"Save this chart as {kind.upper()}: gradient").focus()
+        with page.expect_download() as found:
+            page.keyboard.press("Enter")
+        assert found.value.suggested_filename == f"one-gradient.{kind}"
+        saved = Path(found.value.path()).read_bytes()
+        assert saved.startswith(start)
+    assert b"Are the steps calm?" in saved
+    assert b'fill="#ffffff"' in saved[:400], "with the page's background, in a form that every program reads"
 
-
-def test_dark_pages_get_light_ink(page):
-    """The theme may change while the page is open; charts are made anew with its ink, and keep their rows."""
     panel = page.locator(".panel")
     panel.evaluate("panel => { panel.before = panel.views[0] }")
     page.evaluate("document.body.classList.add('dark')")
     page.wait_for_function("p => p.views[0] && p.views[0] !== p.before", arg=panel.element_handle())
     page.wait_for_function("p => p.views[0].data('live').length === 150", arg=panel.element_handle())
     svg = panel.evaluate("async panel => await panel.views[0].toSVG()")
-    assert panel.evaluate("panel => getComputedStyle(panel).color") in svg, "titles have the ink of the page as it is now"
+    inks = {int(ink[:2], 16) for ink in re.findall(r'<text[^>]*fill="#(\w{6})"', svg)}
+    assert min(inks) > 0x80, "titles and labels have the ink of the page as it is now"
+
+
+ALONE = """
+import marimo
+
+app = marimo.App(width="medium")
+
+
+@app.cell
+def _():
+    import marimo as mo
+    from distill_core import charts
+    from distill_core.language import in_language
+
+    rows = [{"mode": "online", "part": "gradients", "gib": 1.0}]
+    chart = charts.plan_chart(rows, limit_gib=2.0, say=in_language("pt"))
+    mo.ui.altair_chart(chart, chart_selection=False, legend_selection=False)
+    return
+"""
+
+
+def test_a_chart_that_stands_alone_has_a_menu_to_save_it(chromium, serve, tmp_path):
+    """In every app, by keyboard, in the page's language, and without a link to another site."""
+    notebook = tmp_path / "alone.py"
+    notebook.write_text(ALONE)
+    context = chromium.new_context(viewport={"width": 900, "height": 700})
+    page = context.new_page()
+    page.goto(serve(notebook))
+    menu = page.locator("details:has(.vega-actions) summary")
+    menu.wait_for(timeout=60_000)
+    assert menu.get_attribute("title") is None or "Guardar" in page.locator("details:has(.vega-actions)").get_attribute("title")
+    menu.focus()
+    page.keyboard.press("Enter")
+    links = page.locator(".vega-actions a")
+    assert links.all_inner_texts() == ["Guardar como SVG", "Guardar como PNG"]
+    page.wait_for_timeout(300)
+    links.nth(1).focus()
+    with page.expect_download() as found:
+        links.nth(1).click()
+    assert found.value.suggested_filename == "para-onde-iria-a-memória.png"
+    context.close()

@@ -73,6 +73,7 @@ def test_portuguese_on_a_phone(open_page):
         assert canvas.bounding_box()["width"] <= 370
 
 
+@pytest.mark.slow
 def test_no_cache_yet_and_then_one_by_its_button(chromium, serve, home):
     page = chromium.new_page(viewport={"width": 1000, "height": 900})
     page.goto(serve(APP))
