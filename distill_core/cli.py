@@ -10,7 +10,8 @@ from typing import Any, NoReturn, get_args
 
 from . import commands, sweep_commands
 from .config import DistillConfig
-from .errors import DistillError, did_you_mean
+from .errors import ConfigError, DistillError, did_you_mean
+from .foreground import is_launched
 from .hf_arguments import known_arguments
 
 DESCRIPTION = """Distil a large language model into a small one on the hardware you have.
@@ -203,6 +204,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
     logging.getLogger("distill_core").setLevel(logging.INFO)
     options = build_parser().parse_args(arguments)
     try:
+        if is_launched() and options.handler not in (commands.capture, commands.train, commands.runs):
+            raise ConfigError("only capture, train and runs resume are for several processes. Start this one without a launcher.")
         options.handler(options)
     except DistillError as error:
         if getattr(options, "debug", False):

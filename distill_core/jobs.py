@@ -153,7 +153,7 @@ def device_held(run: Run, say: Callable[[str], None]) -> Iterator[bool]:
     First created, first served. The operating system frees the lock however its holder dies. `say` hears what is waited for.
     """
     if run.job() is not None:  # its engine has the queue, and gave it its device
-        yield True
+        yield _inputs_have_ended(run, say)
         return
     device = run.stored_status().device
     locks_dir().mkdir(parents=True, exist_ok=True)
@@ -179,6 +179,26 @@ def device_held(run: Run, say: Callable[[str], None]) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def _inputs_have_ended(run: Run, say: Callable[[str], None]) -> bool:
+    """A cluster starts jobs in its own order: wait for the runs that this one judges. False if it was stopped meanwhile.
+
+    Raises RunError, written into the run too, for one that has not begun: waiting might keep the machine that it needs.
+    """
+    for name in [name for role, name in run.inputs().items() if role in ("run", "baseline")]:
+        while (status := open_run(name).status()).is_active:
+            if run.stop_requested():
+                return False
+            if status.pid is None:
+                words = f"run {name} has not begun yet. Judge it when it has ended: python -m distill_core runs resume {run.id}"
+                run.update(state="failed", error=words, ended_s=time.time())
+                raise RunError(words)
+            if run.stored_status().phase != (words := f"waiting for {name} to end"):
+                run.update(phase=words)
+                say(words)
+            _sleep_unless_stopped(run, LONGEST_POLL_S)
+    return True
 
 
 def _sleep_unless_stopped(run: Run, seconds: float) -> None:

@@ -140,6 +140,24 @@ def test_a_run_with_a_job_waits_for_no_lock(run):
     assert not (run.folder.parent.parent / "locks").exists()
 
 
+def test_in_a_cluster_a_judge_waits_for_what_it_judges(run):
+    judge = runs.create_run("evaluate", DistillConfig(), inputs={"run": "mine"})
+    job.write_job(judge, engines.Job(engine="ray", id="judge-1", address="http://there"))
+    with pytest.raises(RunError, match="has not begun yet"), jobs.device_held(judge, print):
+        pass
+    assert judge.stored_status().state == "failed"
+    run.update(state="running", pid=os.getpid(), machine=runs.this_machine())
+    said = []
+
+    def say(words):
+        said.append(words)
+        run.update(state="done")
+
+    with jobs.device_held(judge, say) as is_our_turn:
+        assert is_our_turn
+    assert said == ["waiting for mine to end"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"), [("{gpu", "not JSON"), ("[1]", "holds a list"), ('{"cluster": "local", "partitoin": "x"}', "partitoin")]
 )

@@ -55,4 +55,13 @@ def training_arguments(config: DistillConfig, folder: Path, device: torch.device
         first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ConfigError(f"transformers refuses these training arguments: {first}. See: python -m distill_core train --help") from error
     made.eval_strategy, made.do_eval = IntervalStrategy.NO, False
+    _keep_to(device, made)
     return made
+
+
+def _keep_to(device: torch.device, arguments: TrainingArguments) -> None:
+    """transformers takes cuda:0, and in one process every other GPU too (DataParallel, which the loss does not serve): it is told ours."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        arguments.__dict__["_setup_devices"] = device  # where its cached property keeps it
+        arguments._n_gpu = 1

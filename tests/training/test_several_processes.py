@@ -18,11 +18,13 @@ from steps import train_here
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from distill_core import metrics, models
+from distill_core.cli import run_command_line
 from distill_core.config import DistillConfig, with_overrides
 from distill_core.errors import ConfigError
 from distill_core.group import Group
 from distill_core.runs import create_run, open_run
 from distill_core.scoring import shares
+from distill_core.training.arguments import training_arguments
 from distill_core.training.launch import check_launch, check_sharding
 
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
@@ -208,8 +210,6 @@ def test_what_the_first_refuses_ends_all_with_its_words(launch, small_config, sm
 def test_several_processes_stay_in_front(small_cache, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    from distill_core.cli import run_command_line
-
     assert run_command_line(["train", "--cache", "small", "--background"]) == 2
     assert "stay in front" in capsys.readouterr().err
 
@@ -265,3 +265,19 @@ def test_one_process_alone_speaks_to_nobody():
     assert alone.gathered([3, 1]) == [3, 1]
     assert alone.any(True) and not alone.any(False)
     assert json.dumps(alone.device_name("cpu")) == '"cpu"'
+
+
+def test_what_is_for_one_process_is_refused_in_a_launch(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run_command_line(["evaluate", "any"]) == 2
+    assert "Start this one without a launcher" in capsys.readouterr().err
+
+
+def test_one_process_keeps_to_its_gpu_where_there_are_more(small_config, tmp_path, monkeypatch):
+    """As on a machine with two GPUs: transformers would take both, and the first for everything."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    arguments = training_arguments(small_config, tmp_path, torch.device("cuda:1"))
+    assert (arguments.device, arguments.n_gpu, str(chosen[-1])) == (torch.device("cuda:1"), 1, "cuda:1")
