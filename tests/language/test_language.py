@@ -148,6 +148,8 @@ TERMS = {
     r"\bwindows?\b": r"janela",
     r"\bvocabulary\b": r"vocabulário",
     r"\bagreement\b": r"concordância",
+    r"\bfloors?\b": r"chão",
+    r"\bKL to (the )?teacher\b": r"KL ao professor",
 }
 """English term -> what its Portuguese holds: one term each, everywhere."""
 FORBIDDEN = r"\b(estudante|instrutor|gêmeo|arquivo|cauda longa|armazenamento em cache|destilador)\b"
