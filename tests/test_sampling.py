@@ -20,7 +20,7 @@ from distill_core.faithfulness import compare
 from distill_core.heads import Head
 from distill_core.losses import topk_kl
 from distill_core.sparse import draw_tail, sparse_rows
-from distill_core.walk import controls, facts
+from distill_core.walk import facts, lookups
 
 V, M, K = 400, 6, 12
 
@@ -153,7 +153,7 @@ def test_a_student_learns_from_it(sampled, small_config):
     card = model_card(run, sampled, num_parameters=1, dtype="float32")
     assert "log-probabilities, top 8 and 12 drawn per position." in card
     assert "| K | 8 and 12 drawn |" in card
-    assert "is in the top 8," in facts.cache_facts(sampled, controls.kept_mass_at(sampled, 1.0)), (
+    assert "is in the top 8," in facts.cache_facts(sampled, lookups.kept_mass_at(sampled, 1.0)), (
         "the kept mass is that of the ranked entries"
     )
 
