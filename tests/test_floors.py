@@ -18,8 +18,7 @@ FLOORS = {
     },
     2: {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
-        "routers",
-        "scoring", "sparse", "students",
+        "multipliers", "routers", "scoring", "sparse", "students",
     },
     3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {

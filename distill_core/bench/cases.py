@@ -20,7 +20,7 @@ class Shape(NamedTuple):
 
 CPU = torch.device("cpu")
 CHECK_TOKENS = 48
-CHECK_CHUNK_TOKENS = 20
+CHECK_CHUNK_TOKENS = 32
 """The error check's own size: several chunks, the last one short, small enough for a float64 head."""
 TOLERANCE = 1e-6
 """How much further from float64 than dense code of the same type, relative, is still right; with a hundredth of its error, for luck."""

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import LossInputError
+from ..multipliers import by_onednn
 from .closure import RowSums
 from .contract import Knobs, LossParts, Targets, compute_dtype
-from .products import narrow_dtype, narrow_multipliers
+from .products import ROW_MULTIPLE, goes_to_onednn, narrow_dtype
 from .row_step import RowStep
 
 
@@ -38,8 +39,17 @@ class Job:
     """Rows of logits start at a multiple of this many elements."""
     narrow: torch.dtype | None
     """bfloat16 or float16 on a GPU, where its matrix units are to be used."""
+    is_by_onednn: bool = False
+    """Whether the products go to the other of a CPU's two libraries."""
+    in_parts: bool = False
+    """Whether logits are sums of short sums there: float32 hidden states show the difference, bfloat16 ones do not."""
     kept_head_grad_RD: Tensor | None = None
     """Where the head's gradient is added up, if not in a tensor of its own."""
+
+    @property
+    def row_multiple(self) -> int:
+        """Products have a multiple of this many rows."""
+        return ROW_MULTIPLE if self.is_by_onednn else 1
 
 
 Compute = Callable[[Tensor, Tensor, Tensor | None, Job, list[bool]], tuple[RowSums, Gradients]]
@@ -63,7 +73,17 @@ def make_job(hidden_ND: Tensor, lm_head_RD: Tensor, targets: Targets, knobs: Kno
     autocast = torch.get_autocast_dtype(device_type) if has_autocast else None
     narrow = narrow_dtype(device_type, autocast, lm_head_RD.dtype, hidden_ND.dtype)
     dtype = compute_dtype(hidden_ND, lm_head_RD)
-    return Job(targets=targets, knobs=knobs, row_step=row_step, dtype=dtype, narrow=narrow, row_align=row_align)
+    is_by_onednn = goes_to_onednn(hidden_ND, lm_head_RD, knobs.chunk_tokens)
+    return Job(
+        targets=targets,
+        knobs=knobs,
+        row_step=row_step,
+        dtype=dtype,
+        narrow=narrow,
+        row_align=row_align,
+        is_by_onednn=is_by_onednn,
+        in_parts=is_by_onednn and hidden_ND.dtype == torch.float32,
+    )
 
 
 def run(
@@ -72,7 +92,7 @@ def run(
     """The computation itself: no graph, no autocast."""
     device_type = hidden_ND.device.type
     no_autocast = torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else contextlib.nullcontext()
-    with torch.no_grad(), no_autocast, narrow_multipliers(hidden_ND, lm_head_RD):
+    with torch.no_grad(), no_autocast, by_onednn(is_on=job.is_by_onednn):
         return compute(hidden_ND.detach(), lm_head_RD.detach(), None if bias_R is None else bias_R.detach(), job, needs)
 
 

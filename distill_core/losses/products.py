@@ -4,14 +4,23 @@ With x = factor * (h W^T + b):   dh = factor * dx W,   dW = factor * dx^T h,   d
 """
 
 # C: tokens of one chunk   V: real vocabulary   D: hidden size   R: all rows of the head, padding included   W: head rows widened at once
-import contextlib
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from ..multipliers import is_onednn_faster
+
 WIDEN_ROWS = 2048
 """Head rows widened to float32 at a time: a few MB that stay in a core's cache, so that widening costs no memory and next to no time."""
+ROW_MULTIPLE = 32
+"""oneDNN compiles code for every shape, milliseconds and half a MB each: chunks whose rows are a multiple of this make few shapes."""
+PART_ROWS, PART_WIDTH = 1024, 128
+"""oneDNN adds up a logit's products in one long sum: at hidden sizes of 512 and 1,024 gradients near the optimum were 6e-5 and 4e-5
+off, dense code's 2e-5 and 3e-5. Sums of 128 added up make them 2e-5, for a quarter more of the logits' time; the 1,024 logits of each
+row that are added to stay in a core's cache."""
+LARGE = 2**26
+"""Multiplications in one product from which that is worth it: about a millisecond of MKL's time where it is slow."""
 NARROW_ALIGN = 8
 """Rows of a narrow gradient start every 16 bytes: tensor cores want it, and a vocabulary of 50,257 would not give it."""
 
@@ -20,15 +29,18 @@ class Products:
     """Products in the type of the logits (float32, or float64): the CPU's way, also for bfloat16 and float16 inputs.
 
     A narrower head is widened piece by piece: no product of torch on a CPU takes bfloat16 in and gives float32 out, so bfloat16
-    logits would be rounded, and gradients would lose a third near the optimum. See narrow_multipliers for what that costs.
+    logits would be rounded, and gradients would lose a third near the optimum. See goes_to_onednn for which library multiplies.
     """
 
-    def __init__(self, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, dtype: torch.dtype):
+    def __init__(
+        self, lm_head_RD: Tensor, bias_R: Tensor | None, *, vocab_size: int, factor: float, dtype: torch.dtype, in_parts: bool = False
+    ):
         self.lm_head_VD = lm_head_RD[:vocab_size]
         self.bias_V = None if bias_R is None else bias_R[:vocab_size].to(dtype) * factor
         self.head_rows = lm_head_RD.shape[0]
         self.factor = factor
         self.dtype = dtype
+        self.multiply = multiply_in_parts if in_parts else multiply
         self.weight_grad_RD: Tensor | None = None
         self.bias_grad_R: Tensor | None = None
         self._wide_WD: Tensor | None = None
@@ -41,10 +53,10 @@ class Products:
     def logits(self, rows_CD: Tensor, out_CV: Tensor) -> None:
         """out = factor * (h W^T + b)."""
         if self.lm_head_VD.dtype == self.dtype:
-            torch.mm(rows_CD, self.lm_head_VD.t(), out=out_CV)
+            self.multiply(rows_CD, self.lm_head_VD, out_CV)
         else:
             for start, wide_WD in self._widened():
-                torch.mm(rows_CD, wide_WD.t(), out=out_CV[:, start : start + wide_WD.shape[0]])
+                self.multiply(rows_CD, wide_WD, out_CV[:, start : start + wide_WD.shape[0]])
         if self.bias_V is not None:
             out_CV.add_(self.bias_V)
 
@@ -149,6 +161,20 @@ class NarrowProducts(Products):
             mixed_addmm(dx_CV.t(), rows_CD, self.weight_grad_RD[: dx_CV.shape[1]])
 
 
+def multiply(rows_CD: Tensor, lm_head_VD: Tensor, out_CV: Tensor) -> None:
+    """out = rows lm_head^T."""
+    torch.mm(rows_CD, lm_head_VD.t(), out=out_CV)
+
+
+def multiply_in_parts(rows_CD: Tensor, lm_head_VD: Tensor, out_CV: Tensor) -> None:
+    """The same, as sums of short sums."""
+    for start in range(0, lm_head_VD.shape[0], PART_ROWS):
+        piece_VD, piece_CV = lm_head_VD[start : start + PART_ROWS], out_CV[:, start : start + PART_ROWS]
+        torch.mm(rows_CD[:, :PART_WIDTH], piece_VD[:, :PART_WIDTH].t(), out=piece_CV)
+        for at in range(PART_WIDTH, rows_CD.shape[1], PART_WIDTH):
+            piece_CV.addmm_(rows_CD[:, at : at + PART_WIDTH], piece_VD[:, at : at + PART_WIDTH].t())
+
+
 def mixed_mm(a: Tensor, b: Tensor, out: Tensor) -> None:
     """out = a b, narrow in, float32 out (CUDA, torch >= 2.8)."""
     torch.mm(a, b, out_dtype=torch.float32, out=out)
@@ -166,21 +192,10 @@ def narrow_dtype(device_type: str, autocast: torch.dtype | None, *dtypes: torch.
     return next((dtype for dtype in (autocast, *dtypes) if dtype in (torch.bfloat16, torch.float16)), None)
 
 
-@contextlib.contextmanager
-def narrow_multipliers(hidden_ND: Tensor, lm_head_RD: Tensor) -> Iterator[None]:
-    """Lets a CPU that multiplies bfloat16 fast use those units for float32 products, where both inputs are bfloat16 numbers anyway.
-
-    oneDNN then adds up in float32 and gives float32. On an AMD EPYC with avx512_bf16, torch 2.13, one thread, 512 x 32,000 x 512: the
-    logits take 0.42 of the float32 product's time and are 1.6e-7 off, the gradient of the hidden states 0.55 and 5.8e-7. A CPU
-    without such units ignores it. The switch is the process's own: products in other threads see it while the loss is computed.
-    """
-    if hidden_ND.device.type != "cpu" or {hidden_ND.dtype, lm_head_RD.dtype} != {torch.bfloat16}:
-        yield
-        return
-    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = before
+def goes_to_onednn(hidden_ND: Tensor, lm_head_RD: Tensor, chunk_tokens: int) -> bool:
+    """Whether a CPU's products of float32 go to oneDNN (multipliers.py): where it is the faster library and nothing is lost, or where
+    both inputs are bfloat16 numbers anyway, which a CPU's matrix units take without rounding them (dx alone is rounded, once)."""
+    if hidden_ND.device.type != "cpu" or torch.float64 in (hidden_ND.dtype, lm_head_RD.dtype) or chunk_tokens < ROW_MULTIPLE:
+        return False
+    is_large = min(hidden_ND.shape[0], chunk_tokens) * lm_head_RD.numel() >= LARGE
+    return is_large and ({hidden_ND.dtype, lm_head_RD.dtype} == {torch.bfloat16} or is_onednn_faster())

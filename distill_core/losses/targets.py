@@ -129,10 +129,12 @@ def build_targets(
         return tensor.detach() if rows_M is None else tensor.detach().index_select(0, rows_M)
 
     ids_NK, logprobs_NK = kept(teacher_ids_NK).long(), kept(teacher_logprobs_NK).to(dtype)
-    if ids_NK.shape[0]:
+    is_empty_NK = logprobs_NK == -math.inf
+    # elsewhere than on a CPU a look would make the host wait
+    if ids_NK.shape[0] and (ids_NK.device.type != "cpu" or bool(is_empty_NK.any())):
         # an empty entry may carry any id: give it one that is really stored, so that it is harmless in gather and scatter
         first_N1 = ids_NK.gather(-1, logprobs_NK.argmax(dim=-1, keepdim=True))
-        ids_NK = torch.where(logprobs_NK == -math.inf, first_N1, ids_NK)
+        ids_NK = torch.where(is_empty_NK, first_N1, ids_NK)
     return Targets(
         ids_NK=ids_NK,
         logprobs_NK=logprobs_NK,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .chunked import even_chunk
+from .chunked import even_chunk, filled_rows
 from .closure import BlockGradient, Entries, RowSums, finish_rows, needs_second_softmax, small_dtype, zero_sums
 from .contract import Knobs, Targets
 from .fused import Gradients, Job, input_factor
@@ -27,28 +27,30 @@ TILE = 1024
 def compute_tiled(hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, job: Job, needs: list[bool]) -> tuple[RowSums, Gradients]:
     """Sums, and the gradients that are needed of hidden states, head and bias."""
     num_tokens, head_rows = hidden_ND.shape[0], lm_head_RD.shape[0]
-    chunk = even_chunk(num_tokens, job.knobs.chunk_tokens)
+    chunk = even_chunk(num_tokens, job.knobs.chunk_tokens, job.row_multiple)
+    filled_ND = filled_rows(hidden_ND, job.row_multiple)
     is_kept = job.kept_head_grad_RD is not None
     # one chunk writes each row once: it can be rounded at once
     dtype = lm_head_RD.dtype if num_tokens <= chunk and not job.knobs.accumulate_head_grad else job.dtype
     grads = Gradients(
-        torch.zeros_like(hidden_ND, dtype=job.dtype) if needs[0] else None,
+        torch.zeros_like(filled_ND, dtype=job.dtype) if needs[0] else None,
         (job.kept_head_grad_RD if is_kept else torch.zeros_like(lm_head_RD, dtype=dtype)) if needs[1] else None,
         lm_head_RD.new_zeros(head_rows, dtype=job.dtype) if needs[2] else None,
     )
     totals = zero_sums(hidden_ND.device)
     for start in range(0, num_tokens, chunk):
-        rows = slice(start, min(start + chunk, num_tokens))
-        walk = TileWalk(hidden_ND[rows], lm_head_RD, bias_R, job.targets.rows(rows.start, rows.stop), job)
+        filled = slice(start, min(start + chunk, filled_ND.shape[0]))
+        targets = job.targets.rows(start, min(start + chunk, num_tokens))
+        walk = TileWalk(filled_ND[filled], lm_head_RD, bias_R, targets, job)
         stats = walk.statistics()
         sums, gradient = finish_rows(
             stats.entries, log_sum(stats.most_C, stats.total_C), stats.log_sum_at_1(job.knobs), stats.most_C, walk.targets, job.knobs
         )
         totals = totals.plus(sums)
         if any(needs):
-            mine = grads if grads.hidden_ND is None else grads._replace(hidden_ND=grads.hidden_ND[rows])
+            mine = grads if grads.hidden_ND is None else grads._replace(hidden_ND=grads.hidden_ND[filled])
             walk.add_gradients(stats, gradient, mine)
-    return totals, grads
+    return totals, grads if grads.hidden_ND is None else grads._replace(hidden_ND=grads.hidden_ND[:num_tokens])
 
 
 class Statistics(NamedTuple):
@@ -72,6 +74,9 @@ class Tile(NamedTuple):
     slope_CW: Tensor | None
     products: Products
     rows_CD: Tensor
+    """Rows of zeros below the chunk's own, where products want more; y_CW has none."""
+    filled_CW: Tensor
+    """y_CW with rows for those."""
     entry_rows: Tensor
     entry_places: Tensor
     entry_ids: Tensor
@@ -84,6 +89,7 @@ class TileWalk:
 
     def __init__(self, hidden_CD: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, targets: Targets, job: Job):
         self.hidden_CD, self.lm_head_RD, self.bias_R, self.targets, self.job = hidden_CD, lm_head_RD, bias_R, targets, job
+        self.num_rows = targets.ids_NK.shape[0]
         self.edges = [*range(0, job.knobs.vocab_size, TILE), job.knobs.vocab_size]
         self.order, self.bounds = self._by_tile(targets.ids_NK.flatten())
         self.labels = None if targets.labels_N is None else self._by_tile(targets.labels_N)
@@ -100,8 +106,9 @@ class TileWalk:
         for at, (start, stop) in enumerate(zip(self.edges, self.edges[1:], strict=False)):
             products = self._products(start, stop, factor)
             rows_CD = products.rows(self.hidden_CD)
-            y_CW = knobs.workspace.rows(rows_CD.shape[0], stop - start, like=self.hidden_CD, dtype=self.job.dtype)
-            products.logits(rows_CD, y_CW)
+            filled_CW = knobs.workspace.rows(rows_CD.shape[0], stop - start, like=self.hidden_CD, dtype=self.job.dtype)
+            products.logits(rows_CD, filled_CW)
+            y_CW = filled_CW[: self.num_rows]
             slope_CW = None
             if height is not None:
                 y_CW.tanh_().mul_(height)
@@ -114,17 +121,17 @@ class TileWalk:
                 order, bounds = self.labels
                 label_rows = order[bounds[at] : bounds[at + 1]]
                 label_ids = self.targets.labels_N[label_rows] - start
-            yield Tile(start, stop, y_CW, slope_CW, products, rows_CD, rows, places, ids, label_rows, label_ids)
+            yield Tile(start, stop, y_CW, slope_CW, products, rows_CD, filled_CW, rows, places, ids, label_rows, label_ids)
 
     def _products(self, start: int, stop: int, factor: float) -> Products:
         head_WD, bias_W = self.lm_head_RD[start:stop], None if self.bias_R is None else self.bias_R[start:stop]
         if self.job.narrow is None:
-            return Products(head_WD, bias_W, vocab_size=stop - start, factor=factor, dtype=self.job.dtype)
+            return Products(head_WD, bias_W, vocab_size=stop - start, factor=factor, dtype=self.job.dtype, in_parts=self.job.in_parts)
         return NarrowProducts(head_WD, bias_W, vocab_size=stop - start, factor=factor, narrow=self.job.narrow)
 
     def statistics(self) -> Statistics:
         """The entries' and labels' logits, and over the tail the largest one and the sums of exp(y - largest)."""
-        num_rows, knobs = self.hidden_CD.shape[0], self.job.knobs
+        num_rows, knobs = self.num_rows, self.job.knobs
         wide = small_dtype(self.hidden_CD.device)
         y_CK = self.hidden_CD.new_empty(self.targets.ids_NK.shape, dtype=self.job.dtype)
         label_C = None if self.targets.labels_N is None else y_CK.new_empty(num_rows)
@@ -166,7 +173,7 @@ class TileWalk:
                 dx_CW.index_put_((tile.label_rows, tile.label_ids), gradient.label_C1[tile.label_rows, 0], accumulate=True)
             if tile.slope_CW is not None:
                 dx_CW.mul_(tile.slope_CW)
-            _add_products(tile, dx_CW, grads)
+            _add_products(tile, grads)
 
     def _share(self, factor_C1: Tensor, total_C: Tensor) -> Tensor:
         """The row's factor over its sum; 0 for a row without tail."""
@@ -174,11 +181,12 @@ class TileWalk:
         return torch.where(total_C1 == 0, 0.0, factor_C1 / total_C1).to(self.job.dtype)
 
 
-def _add_products(tile: Tile, dx_CW: Tensor, grads: Gradients) -> None:
+def _add_products(tile: Tile, grads: Gradients) -> None:
+    """y_CW holds the gradient by now."""
     products = tile.products
     if grads.bias_R is not None:
-        grads.bias_R[tile.start : tile.stop].add_(dx_CW.sum(dim=0), alpha=products.factor)
-    dx_CW = products.gradient(dx_CW)
+        grads.bias_R[tile.start : tile.stop].add_(tile.y_CW.sum(dim=0), alpha=products.factor)
+    dx_CW = products.gradient(tile.filled_CW)
     if grads.hidden_ND is not None:
         products.add_hidden_grad(dx_CW, grads.hidden_ND)
     if grads.head_RD is not None:

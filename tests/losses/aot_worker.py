@@ -43,6 +43,7 @@ def nvidia_facts(made) -> dict:
         "registers": int(re.search(r"REG:(\d+)", usage)[1]),
         "stack": int(re.search(r"STACK:(\d+)", usage)[1]),
         "spills": len(re.findall(r"\b(?:LDL|STL)\b", listing)),
+        "barriers": len(re.findall(r"\bBAR\.", listing)),
         "wide_loads": len(re.findall(r"ld\.global[^;]*v4\.b32", made.asm["ptx"])),
         "wide_stores": len(re.findall(r"st\.global[^;]*v4\.b32", made.asm["ptx"])),
     }
@@ -58,6 +59,7 @@ def amd_facts(made) -> dict:
         "registers": number("vgpr_count"),
         "stack": number("private_segment_fixed_size"),
         "spills": number("vgpr_spill_count") + number("sgpr_spill_count"),
+        "barriers": len(re.findall(r"\bs_barrier", text)),
         "wide_loads": len(re.findall(r"(?:global|buffer)_load_dwordx4", text)),
         "wide_stores": len(re.findall(r"(?:global|buffer)_store_dwordx4", text)),
     }

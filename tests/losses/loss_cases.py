@@ -111,6 +111,15 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
+def peak_of_all_memory(call) -> int:
+    """The most bytes that torch's CPU allocator had given out at once during the call, beyond what it had before."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as watched:
+        call()
+    changes = [event.nbytes() for event in watched.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert changes, "the profiler saw no memory"
+    return max(itertools.accumulate(changes))
+
+
 class CountProducts(TorchDispatchMode):
     """Counts matrix products."""
 

@@ -23,6 +23,9 @@ SHARED_KIB = {"sm_80": 163, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 
 REGISTERS = 65536
 """32-bit registers of one multiprocessor, NVIDIA. AMD: 512 for each lane of a wavefront at most."""
 PLAIN, EVERYTHING = (False, False), (True, True)
+REDUCTIONS = {"tail_stats_kernel": 2, "tail_gradient_kernel": 0}
+"""Over a whole row by all warps: largest and sum, and one more sum for a second temperature. Each is written to shared memory, waited for,
+and read: without the barrier, a race that the interpreter cannot see. The gradient's elements are read and written by one thread each."""
 HOLE = -3.4028234663852886e38
 
 
@@ -44,11 +47,14 @@ def compile_all(cases, cache, *, timeout_s=300):
 def complaints(facts):
     """What would keep the kernel from being launched, or from being fast."""
     threads = facts["num_warps"] * (64 if facts["target"].startswith("gfx") else 32)
+    reductions = REDUCTIONS[facts["kernel"]]
+    reductions += 1 if reductions and facts["constants"]["NEEDS_AT_1"] else 0
     wide = 1 if facts["kernel"] == "tail_stats_kernel" else min(facts["wide_stores"], 1)
     checks = {
         "spills": facts["spills"] == 0 and facts["stack"] == 0,
         "shared memory": facts["shared"] <= SHARED_KIB[facts["target"]] * 1024,
         "registers": facts["registers"] <= 512 if facts["target"].startswith("gfx") else facts["registers"] * threads <= REGISTERS,
+        "barriers": facts["barriers"] >= reductions,
         "wide loads": facts["wide_loads"] >= 1 and wide == 1,
     }
     return [name for name, is_good in checks.items() if not is_good]
@@ -84,3 +90,4 @@ def test_a_bad_kernel_is_caught(cache):
     """The same kernel with one warp: 128 elements a thread in three arrays, more than there are registers."""
     (facts,) = compile_all([case("tail_stats_kernel", "sm_90", PLAIN, block_v=4096, num_warps=1)], cache)
     assert "spills" in complaints(facts), facts
+    assert "barriers" in complaints(facts), "one warp waits for nobody"
