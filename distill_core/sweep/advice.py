@@ -99,6 +99,10 @@ def from_results(sweep: Sweep) -> str:
     return "\n".join(said)
 
 
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _one_setting(name: str, values: list[object], whole: list[Setting], best: Setting) -> str:
     """How much one setting moved the result, and whether its best value stands at the end of what was tried."""
     means = {}
@@ -109,7 +113,7 @@ def _one_setting(name: str, values: list[object], whole: list[Setting], best: Se
     if len(means) < 2:
         return ""
     moved = max(means.values()) - min(means.values())
-    words = f"{name}: start from {best.values[name]}; between its values the mean KL differs by {moved:.4f} nats"
+    words = f"{name}: start from {_plain(best.values[name])}; between its values the mean KL differs by {moved:.4f} nats"
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     if len(numbers) == len(values) and best.values[name] in (min(numbers), max(numbers)):
         side = "below" if best.values[name] == min(numbers) else "above"

@@ -95,7 +95,7 @@ def verdict(found: Sequence[Setting]) -> str:
         return "No verdict yet: fewer than two settings have all their seeds."
     best, others = whole[0], whole[1:]
     gains = [advantage(best, other) for other in others]
-    note = f" {given_up} settings were given up early and not compared over seeds." if given_up else ""
+    note = f" Given up early, and not compared: {given_up} of {len(found)} settings." if given_up else ""
     if any(gain is None for gain in gains):
         return f"One seed: {best.words} has the lowest KL ({best.mean:.4f} nats), but without a spread no setting is called the best.{note}"
     close = [other.words for other, gain in zip(others, gains) if gain and gain.low <= 0]
