@@ -235,7 +235,7 @@ def _last_words(work: _Work, model: Any) -> Teacher:
     work.progress.phase("the teacher writes samples")
     lengths = [lens[0] for lens in heldout.doc_lens]
     prompts = generation.beginnings(heldout.input_ids_NL.tolist(), lengths, num_prompts=config.capture.num_samples)
-    samples, speed = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
+    written = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
     return Teacher(
         model=config.teacher.model,
         architecture=facts.architecture,
@@ -245,10 +245,11 @@ def _last_words(work: _Work, model: Any) -> Teacher:
         num_layers=facts.num_layers,
         hidden_size=facts.hidden_size,
         license=facts.license,
-        generated_tokens_per_s=speed,
+        generated_tokens_per_s=written.tokens_per_s,
+        first_token_s=written.first_token_s,
         prompt_ids=tuple(tuple(prompt) for prompt in prompts),
         prompts=tuple(tokenizer.decode(prompt, skip_special_tokens=True) for prompt in prompts),
-        samples=tuple(samples),
+        samples=tuple(written.texts),
     )
 
 

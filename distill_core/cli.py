@@ -113,6 +113,9 @@ def build_parser() -> Parser:
     evaluate = _command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
     evaluate.add_argument("run", help="the training run to judge")
     evaluate.add_argument("--baseline", metavar="RUN", help="its hard-label twin (train --twin makes one)")
+    evaluate.add_argument("--lm-eval", metavar="TASKS", help="public benchmarks too, such as arc_easy,hellaswag (pip install lm-eval)")
+    evaluate.add_argument("--lm-eval-include", metavar="FOLDER", help="a folder with lm-eval task files of your own")
+    evaluate.add_argument("--lm-eval-limit", metavar="N", type=int, help="examples of each task (all)")
 
     plan = _command(commands_of, "plan", "facts about teacher and student, and memory before it is spent", commands.plan)
     plan.add_argument("--json", action="store_true", help="for programs")

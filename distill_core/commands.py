@@ -142,7 +142,16 @@ def _resume(run_id: str, *, here: bool) -> None:
 
 
 def evaluate(options: Options) -> None:
-    run = jobs.new_evaluation(options.run, options.baseline)
+    asked = {name: str(value) for name in ("lm_eval", "lm_eval_include", "lm_eval_limit") if (value := getattr(options, name)) is not None}
+    if "lm_eval" in asked:
+        from .benchmarks import check_installed
+
+        check_installed()
+    elif asked:
+        raise ConfigError(
+            f"--{next(iter(asked)).replace('_', '-')} says how to run benchmarks, but none is named. Name some: --lm-eval TASKS"
+        )
+    run = jobs.new_evaluation(options.run, options.baseline, public_benchmarks=asked)
     carry_out(run)
     _print_evaluation(run)
 
@@ -151,6 +160,10 @@ def _print_evaluation(run: Run) -> None:
     result = json.loads(run.evaluation_path.read_text(encoding="utf-8"))
     print("\n" + table(result["rows"]) + "\n\n" + result["verdict"] + "\n")
     print("\n".join(f"* {note}" for note in result["notes"]))
+    if result.get("benchmarks"):
+        from .benchmarks import benchmark_table
+
+        print("\n" + benchmark_table(result["benchmarks"]))
 
 
 def plan(options: Options) -> None:

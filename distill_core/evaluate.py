@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from . import generation, jobs, metrics, models
+from .benchmarks import run_benchmarks
 from .cache import Cache, open_cache
 from .comparison import NOT_LEARNED
-from .device import pick_device
+from .device import MemoryMeter, pick_device
 from .errors import RunError
 from .heads import probe_head
 from .judgement import Row, Scores, bits_per_byte, gains, quality, verdict
@@ -16,6 +17,7 @@ from .progress import Progress
 from .runs import Run, open_run
 from .scoring import score
 from .training.model_folder import load_student
+from .units import GIB
 
 
 def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
@@ -43,6 +45,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         progress.phase(f"judging {trained.id}")
         row, scores[who] = judge(trained, cache, progress)
         rows.append({"who": who} | row)
+    benchmarks = public_benchmarks(inputs, dict(zip(("student", "hard labels"), runs)), progress)
     result: dict[str, Any] = {
         "cache": cache.name,
         "cache_sha256": cache.manifest.sha256(),
@@ -53,12 +56,30 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         "verdict": verdict(scores["student"], scores.get("hard labels")),
         "gains": gains(scores["student"], scores["hard labels"]) if baseline else None,
         "notes": notes(cache, judged, baseline),
+        "benchmarks": benchmarks,
     }
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
     publish(judged.evaluation_path, json.dumps(result, indent=2) + "\n")
     run.update(result={"verdict": result["verdict"], "run": judged.id})
     progress.say(result["verdict"])
     return result
+
+
+def public_benchmarks(inputs: dict[str, str], runs: dict[str, Run], progress: Progress) -> list[Row]:
+    """What lm-eval finds, where it was asked for; the teacher is loaded for it."""
+    if not inputs.get("lm_eval"):
+        return []
+    progress.phase("public benchmarks")
+    limit = inputs.get("lm_eval_limit")
+    tasks = [task.strip() for task in inputs["lm_eval"].split(",") if task.strip()]
+    return run_benchmarks(
+        runs,
+        runs["student"].config().teacher,
+        tasks,
+        progress.say,
+        include=inputs.get("lm_eval_include"),
+        limit=int(limit) if limit else None,
+    )
 
 
 def require_model(trained: Run) -> None:
@@ -110,6 +131,7 @@ def teacher_row(cache: Cache) -> Row:
         "num_parameters": teacher.num_parameters,
         "disk_bytes": teacher.disk_bytes,
         "tokens_per_s": teacher.generated_tokens_per_s,
+        "first_token_s": teacher.first_token_s,
         "samples": list(teacher.samples),
     }
 
@@ -132,19 +154,24 @@ def untrained_row(judged: Run) -> Row:
 
 
 def judge(trained: Run, cache: Cache, progress: Progress) -> tuple[Row, Scores]:
-    """Score, size, speed and samples of a run's best weights."""
+    """Score, size, speed, memory (of the whole process on a CPU) and samples of a run's best weights."""
     config = trained.config()
-    model = load_student(trained, pick_device(config.device))
+    device = pick_device(config.device)
+    meter = MemoryMeter(device)
+    meter.reset_peak()
+    model = load_student(trained, device)
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
     scores = score(model, probe_head(model, cache.plan.vocab_size), cache, progress=progress)
     prompts = [list(ids) for ids in cache.manifest.teacher.prompt_ids]
-    samples, speed = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
+    written = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
     row = {
         **quality(nll=scores.nll, bits_per_byte=scores.bits_per_byte, kl=scores.kl_to_teacher, agreement=scores.top1_agreement),
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "disk_bytes": disk_bytes(trained.model_folder),
-        "tokens_per_s": speed,
-        "samples": samples,
+        "tokens_per_s": written.tokens_per_s,
+        "first_token_s": written.first_token_s,
+        "peak_memory_gib": meter.peak_bytes() / GIB,
+        "samples": written.texts,
     }
     return row, scores
 

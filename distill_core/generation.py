@@ -1,32 +1,68 @@
 """Continuations of given beginnings: the most likely tokens, so that they can be reproduced and read side by side."""
 
+import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers.generation import BaseStreamer
 
 PROMPT_TOKENS = 24
 
 
-@torch.no_grad()
-def continuations(model: Any, tokenizer: Any, prompts: list[list[int]], *, num_tokens: int) -> tuple[list[str], float | None]:
-    """(texts, generated tokens per second): greedy, one prompt at a time, up to num_tokens or the text's own end.
+@dataclass(frozen=True)
+class Continuations:
+    """What a model wrote, and how fast, for one reader waiting for one answer."""
 
-    The speed is that of one reader waiting for one answer, reading the prompt included; None without prompts.
-    """
+    texts: list[str]
+    tokens_per_s: float | None
+    """Generated tokens per second, reading the prompt included; None without prompts."""
+    first_token_s: float | None
+    """Median time from the prompt to its first token, seconds; None without prompts."""
+
+
+class FirstToken(BaseStreamer):
+    """Notes when the first token after the prompt arrived."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.waited_s: float | None = None
+        self._is_prompt = True
+
+    def put(self, value: torch.Tensor) -> None:
+        if not self._is_prompt and self.waited_s is None:
+            self.waited_s = time.perf_counter() - self.started
+        self._is_prompt = False
+
+    def end(self) -> None:
+        """Nothing is held back."""
+
+
+@torch.no_grad()
+def continuations(model: Any, tokenizer: Any, prompts: list[list[int]], *, num_tokens: int) -> Continuations:
+    """Greedy, one prompt at a time, up to num_tokens or the text's own end."""
     model.eval()
     device = next(model.parameters()).device
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    texts, num_generated, started = [], 0, time.perf_counter()
+    texts, waits, num_generated, started = [], [], 0, time.perf_counter()
     for prompt in prompts:
         ids_1L = torch.tensor([prompt], device=device)
+        first = FirstToken()
         made = model.generate(
-            ids_1L, attention_mask=torch.ones_like(ids_1L), do_sample=False, max_new_tokens=num_tokens, pad_token_id=padding, use_cache=True
+            ids_1L,
+            attention_mask=torch.ones_like(ids_1L),
+            do_sample=False,
+            max_new_tokens=num_tokens,
+            pad_token_id=padding,
+            use_cache=True,
+            streamer=first,
         )[0, len(prompt) :]
         num_generated += len(made)
+        waits += [first.waited_s] if first.waited_s is not None else []
         texts.append(tokenizer.decode(made, skip_special_tokens=True))
     elapsed_s = time.perf_counter() - started
-    return texts, num_generated / elapsed_s if prompts else None
+    return Continuations(texts, num_generated / elapsed_s if prompts else None, statistics.median(waits) if waits else None)
 
 
 def beginnings(input_ids: list[list[int]], first_lengths: list[int], *, num_prompts: int) -> list[list[int]]:

@@ -78,10 +78,13 @@ def submit_training(config: DistillConfig, cache: str, *, label: str = "", owner
     return run
 
 
-def new_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str = "") -> Run:
-    """The run that judges a trained run, beside a baseline; nobody works on it yet. Raises RunError for names that are no run."""
+def new_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str = "", public_benchmarks: dict[str, str] | None = None) -> Run:
+    """The run that judges a trained run, beside a baseline; nobody works on it yet. Raises RunError for names that are no run.
+
+    `public_benchmarks`: lm_eval (names of tasks, with commas), lm_eval_include (a folder), lm_eval_limit (examples of each).
+    """
     judged = open_run(run_id)
-    inputs = {"run": run_id} | ({"baseline": open_run(baseline_id).id} if baseline_id else {})
+    inputs = {"run": run_id} | ({"baseline": open_run(baseline_id).id} if baseline_id else {}) | (public_benchmarks or {})
     config = judged.config()
     return create_run("evaluate", config, inputs=inputs, label=f"judge {run_id}", device=device_key(config.device), owner=owner)
 

@@ -115,12 +115,15 @@ def verdict(student: Scores, baseline: Scores | None) -> str:
 
 def table(rows: list[Row]) -> str:
     """The rows as plain text, one line each."""
-    head = f"{'':<18} {'bits/byte':>9} {'KL':>7} {'agreement':>9} {'perplexity':>10} {'parameters':>10} {'on disk':>8} {'tokens/s':>8}"
+    head = f"{'':<18} {'bits/byte':>9} {'KL':>7} {'agreement':>9} {'perplexity':>10} {'parameters':>10} {'on disk':>8} {'tokens/s':>8} "
+    head += f"{'1st token':>9} {'memory':>8}"
     return "\n".join([head, *(_line(row) for row in rows)])
 
 
 def _line(row: Row) -> str:
     size = f"{show_count(row['num_parameters']):>10} {show_disk(row['disk_bytes']):>8}" if "num_parameters" in row else f"{'':>19}"
-    speed = f"{row['tokens_per_s']:>8.0f}" if row.get("tokens_per_s") else ""
+    speed = f"{row['tokens_per_s']:>8.0f}" if row.get("tokens_per_s") else f"{'':>8}"
+    wait = f"{1000 * row['first_token_s']:>6.0f} ms" if row.get("first_token_s") else f"{'':>9}"
+    memory = f"{row['peak_memory_gib']:>4.2f} GiB" if row.get("peak_memory_gib") else ""
     measured = f"{row['bits_per_byte']:>9.3f} {row['kl_to_teacher']:>7.3f} {row['top1_agreement']:>9.3f} {row['perplexity']:>10.3g}"
-    return f"{row['who']:<18} {measured} {size} {speed}".rstrip()
+    return f"{row['who']:<18} {measured} {size} {speed} {wait} {memory}".rstrip()

@@ -20,7 +20,7 @@ FLOORS = {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
         "multipliers", "routers", "scoring", "sparse", "students",
     },
-    3: {"bench", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
+    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {
         "__main__", "cache_commands", "cli", "commands", "data_commands", "foreground", "launched", "serve", "sweep_commands",
         "worker",

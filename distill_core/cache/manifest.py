@@ -118,6 +118,8 @@ class Teacher(Record):
     hidden_size: int | None = None
     license: str | None = None
     generated_tokens_per_s: float | None = None
+    first_token_s: float | None = None
+    """Median wait from a prompt to its first token."""
     read_tokens_per_s: float | None = None
     """Speed of the capture, writing included, of rank 0 where several shared it; none where a resumed capture had nothing left to read."""
     prompt_ids: tuple[tuple[int, ...], ...] = ()

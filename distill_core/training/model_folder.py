@@ -71,5 +71,5 @@ def load_student(run: Run, device: torch.device) -> Any:
 def write_untrained(run: Run, cache: Cache, student: nn.Module, tokenizer: Any, config: DistillConfig) -> None:
     """What the student writes before it has learned anything, kept for the judging."""
     prompts = [list(ids) for ids in cache.manifest.teacher.prompt_ids]
-    samples, _ = generation.continuations(student, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
+    samples = generation.continuations(student, tokenizer, prompts, num_tokens=config.capture.sample_tokens).texts
     publish(run.folder / "untrained.json", json.dumps({"samples": samples}, indent=2))
