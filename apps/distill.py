@@ -152,7 +152,7 @@ def step_plan(plan, plan_problem, say, states):
 
 
 @app.cell(hide_code=True)
-def step_train(found, get_notes, problem, resume_button, say, states, stop_button, train, train_button):
+def step_train(found, get_notes, problem, remedy_button, resume_button, say, states, stop_button, train, train_button):
     step(
         "train",
         states,
@@ -161,7 +161,7 @@ def step_train(found, get_notes, problem, resume_button, say, states, stop_butto
         train["twin"],
         more("train", train, say),
         press("train", states, say, train_button, problem=problem, stop=stop_button, is_again=found.run is not None),
-        resume_button if found.can_resume else None,
+        side_by_side(*([remedy_button] if walk.remedied(found) else []), resume_button) if found.can_resume else None,
         trouble(get_notes().get("train")),
     )
     return
@@ -273,6 +273,7 @@ def buttons(say):
     stop_capture_button = mo.ui.run_button(kind="warn", label=say("Stop, keep what is finished"))
     stop_button = mo.ui.run_button(kind="warn", label=say("Stop, keep the student as it is"))
     resume_button = mo.ui.run_button(label=say("Go on from the last checkpoint"))
+    remedy_button = mo.ui.run_button(kind="success", label=say("Train again with the first way out"))
     push_to = mo.ui.text(placeholder="owner/name", label=say("To the Hugging Face Hub, private, as"))
     push_button = mo.ui.run_button(label=say("Send"))
     return (
@@ -282,6 +283,7 @@ def buttons(say):
         judge_button,
         push_button,
         push_to,
+        remedy_button,
         resume_button,
         stop_button,
         stop_capture_button,
@@ -380,11 +382,12 @@ def choose_cache(cache_choice, go):
 
 
 @app.cell
-def launch_training(attempt, config, go, train, train_button, visitor):
-    mo.stop(not train_button.value or config is None)
+def launch_training(attempt, config, go, remedy_button, train, train_button, visitor):
+    mo.stop(not (train_button.value or remedy_button.value) or config is None)
     # everything that a click needs is read now: a cell that launches must not run again because a state changed
-    _cache = walk.find(walk.place_from(query())).cache
-    _config = controls.for_cache(config, _cache)
+    _found = walk.find(walk.place_from(query()))
+    _cache = _found.cache
+    _config = walk.remedied(_found) if remedy_button.value else controls.for_cache(config, _cache)
     _run = attempt("train", jobs.submit_training, _config, _cache.name, owner=visitor.name)
     _with_twin = _run and train.value["twin"]
     _twin = attempt("train", jobs.submit_training, hard_label_twin(_config), _cache.name, owner=visitor.name) if _with_twin else None

@@ -180,6 +180,18 @@ def opening_config(place: Place) -> DistillConfig:
     return DistillConfig()
 
 
+def remedied(found: Found) -> DistillConfig | None:
+    """The failed training's config with the first way out of its shortage of memory; None where it failed otherwise."""
+    for status in (found.run, found.baseline):
+        ways = status.result.get("remedy_settings") if status is not None and status.state == "failed" else None
+        if ways and found.run:
+            config = open_run(found.run.id).config()
+            sections = {name: getattr(config, name).changed(**values) for name, values in ways[0].items()}
+            made = config.changed(**sections)
+            return made.changed(train=made.train.changed(name=None))
+    return None
+
+
 def moved(place: Place, **names: str | None) -> Place:
     """The place with some names replaced; what came after a replaced step is forgotten."""
     forgotten = PLACES if "capture" in names or "cache" in names else ("baseline", "judge") if "run" in names else ()

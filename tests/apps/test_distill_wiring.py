@@ -21,6 +21,7 @@ BUTTONS = (
     "judge_button",
     "export_button",
     "push_button",
+    "remedy_button",
     "stop_button",
     "stop_capture_button",
     "resume_button",
@@ -103,6 +104,23 @@ def test_the_cache_can_be_looked_into(distill, small_cache, monkeypatch, window,
     outputs, _ = distill.app.run(defs=forms(peek={"is_open": True, "window": window}))
     shown = [output.text for output in outputs if output is not None and hasattr(output, "text")]
     assert any(words in text for text in shown)
+
+
+def test_out_of_memory_has_a_button_that_trains_the_first_way_out(distill, started, small_cache, monkeypatch):
+    config = DistillConfig().changed(train=DistillConfig().train.changed(name="mine"))
+    run = create_run("train", config, inputs={"cache": "small"}, name="mine")
+    ways = [{"train": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}}, {"loss": {"chunk_tokens": 64}}]
+    run.update(state="failed", error="out of memory", result={"remedies": ["…"], "remedy_settings": ways})
+    at(monkeypatch, walk.Place(run=run.id))
+    outputs, _ = distill.app.run()
+    assert "Train again with the first way out" in shown(outputs)
+    distill.app.run(defs=pressed("remedy_button"))
+    student, twin = (run.config().train for run in started)
+    assert (student.per_device_train_batch_size, student.gradient_accumulation_steps, student.name) == (4, 2, None)
+    assert twin == student
+    run.update(error="something else", result={})
+    outputs, _ = distill.app.run()
+    assert "first way out" not in shown(outputs)
 
 
 def test_train_without_twin(distill, started, small_cache, monkeypatch):
