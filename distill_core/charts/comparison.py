@@ -86,18 +86,18 @@ def overlay_chart(rows: Sequence[Row] = (), *, picture: str = "loss", say: Say =
             tooltip=["run:N", "step:Q", alt.Tooltip("value:Q", title=say(axis), format=".4f")],
         )
     )
-    chart = styled(alt.layer(lines, *_ends(shown, colors)), say(question), height=300)
+    chart = styled(alt.layer(lines, *_ends(shown, colors, lowest=0.0 if picture == "memory" else None)), say(question), height=300)
     title = alt.TitleParams(say(question), subtitle=textwrap.wrap(say(reading), 54))
     return chart.properties(title=title, usermeta={"embedOptions": {"actions": False}})
 
 
-def _ends(shown: Sequence[Row], colors: Any) -> list[Any]:
-    """The name of each run at the end of its line, in its colour, moved apart where lines end close together."""
+def _ends(shown: Sequence[Row], colors: Any, *, lowest: float | None) -> list[Any]:
+    """The name of each run at the end of its line, in its colour, moved apart where lines end close together. lowest: of the axis."""
     last = {row["run"]: row for row in shown}
     if not last:
         return []
     values = [row["value"] for row in shown]
-    heights = spread_apart([row["value"] for row in last.values()], (max(values) - min(values)) / 16)
+    heights = spread_apart([row["value"] for row in last.values()], (max(values) - (min(values) if lowest is None else lowest)) / 15)
     names = short_names(list(last))
     labels = [
         {"run": run, "step": row["step"], "height": height, "name": names[run]}

@@ -76,7 +76,7 @@ def memory_chart(
         )
     )
     layers = [bars, *_limits(limits, top_gib), *_points(points, mode, windows)]
-    chart = styled(alt.layer(*layers), say(question), height=300)
+    chart = styled(alt.layer(*layers), say(question), height=360)
     title = alt.TitleParams(say(question), subtitle=textwrap.wrap(say(reading), 46))
     return chart.properties(title=title, usermeta={"embedOptions": {"actions": False}})
 

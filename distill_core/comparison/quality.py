@@ -66,14 +66,18 @@ def qualities(runs: Sequence[Run], *, known: Iterable[Run] | None = None) -> dic
 
 
 def quality_rows(runs: Sequence[Run]) -> list[Row]:
-    """A line for each run with figures, closest to its teacher first; before them the teacher of each cache, where it was judged."""
+    """A line for each run with figures, closest to its teacher first; before them the teacher of each cache, where it was judged.
+
+    A run's line has its id as 'run', a teacher's has None, and both have the 'cache'.
+    """
     known = list_runs()
     judged = judgements(known)
-    rows = [{"run": run_id} | _plain(row) for run_id, row in qualities(runs, known=known).items()]
+    cache_of = {run.id: run.inputs().get("cache") for run in runs}
+    rows = [{"run": run_id, "cache": cache_of[run_id]} | _plain(row) for run_id, row in qualities(runs, known=known).items()]
     rows.sort(key=lambda row: (row["kl_to_teacher"] is None, row["kl_to_teacher"]))
-    teachers = {run.inputs().get("cache"): judged[run.id]["teacher"] for run in runs if judged.get(run.id, {}).get("teacher")}
+    teachers = {cache_of[run.id]: judged[run.id]["teacher"] for run in runs if judged.get(run.id, {}).get("teacher")}
     lines = [
-        {"run": f"teacher of {cache}"} | {name: row.get(name) for name in FIGURES} | {"measured": "judged"}
+        {"run": None, "cache": cache} | {name: row.get(name) for name in FIGURES} | {"measured": "judged"}
         for cache, row in teachers.items()
     ]
     return lines + rows

@@ -97,7 +97,9 @@ def difference_table(rows: Sequence[Row], runs: Sequence[str], *, say: Say = ENG
         return f'<p class="walk-quiet">{escape(say("They have the same settings in everything but their names."))}</p>'
     head = "".join(f"<th>{escape(run)}</th>" for run in runs)
     lines = "".join(
-        f"<tr><th><code>{escape(row['setting'])}</code></th>" + "".join(f"<td>{_setting(row[run], say)}</td>" for run in runs) + "</tr>"
+        f"<tr><th><code>{escape(row['setting'])}</code></th>"
+        + "".join(f'<td data-label="{escape(run)}">{_setting(row[run], say)}</td>' for run in runs)
+        + "</tr>"
         for row in rows
     )
     return _table(f"<th>{escape(say('setting'))}</th>{head}", lines)
@@ -130,9 +132,11 @@ def quality_table(rows: Sequence[Row], *, say: Say = ENGLISH) -> str:
         cells.append(show_disk(row["disk_bytes"]) if row.get("disk_bytes") else None)
         cells.append(_figure(row.get("tokens_per_s"), ",.0f"))
         cells.append(say("when judged") if row["measured"] == "judged" else say("while training"))
-        lines.append(
-            f"<tr><th>{escape(row['run'])}</th>" + "".join(f"<td>{escape(cell) if cell else '–'}</td>" for cell in cells) + "</tr>"
+        measured = "".join(
+            f'<td data-label="{escape(head)}">{escape(cell) if cell else "–"}</td>' for head, cell in zip(heads, cells, strict=True)
         )
+        name = row["run"] or say("teacher of {cache}", cache=row["cache"])
+        lines.append(f"<tr><th>{escape(name)}</th>{measured}</tr>")
     return _table("<th></th>" + "".join(f"<th>{escape(head)}</th>" for head in heads), "".join(lines))
 
 

@@ -17,7 +17,9 @@ key-value heads of width h, I: feed-forward width, K: stored entries, C: tokens 
 from ..catalog.model_facts import ModelFacts, belongs, family_word
 from ..config import DistillConfig
 
-DENSE_COPIES, DENSE_TEACHER_COPIES = 2.9, 5.8
+DENSE_COPIES, DENSE_TEACHER_COPIES = 2.9, 5.0
+"""Copies of N V numbers at the worst moment. Dense: measured on a CPU as 2.87 to 2.90 (logits or their log-softmax, gradient, scratch).
+Online: both log-softmaxes and kl_div's three temporaries; keeping a name on either side's logits costs one more each."""
 
 QK_NORM = ("qwen3", "qwen3moe", "gemma3", "gemma3text", "olmo2")
 SANDWICH_NORM = ("gemma2", "gemma3", "gemma3text")
@@ -46,7 +48,8 @@ def activation_bytes(facts: ModelFacts, config: DistillConfig) -> float:
     layer = layer_activation_bytes(facts, window_tokens=text.window_tokens, packing=text.packing, bf16=train.bf16)
     layers = layer + facts.num_layers * 4 * facts.hidden_size if train.activation_checkpointing else facts.num_layers * layer
     outside = 4 * (4 * facts.hidden_size + 2 * facts.head_dim)
-    return num_tokens * (layers + outside) + (2 * facts.num_parameters if train.bf16 else 0)
+    copied = train.bf16 and config.student.quantize is None
+    return num_tokens * (layers + outside) + (2 * facts.num_parameters if copied else 0)
 
 
 def chunk_tokens(config: DistillConfig, vocab_size: int, *, gpu: bool) -> int:

@@ -24,8 +24,10 @@ PARTS = ("program", "teacher weights", "student weights", "gradients", "optimize
 PROGRAM_BYTES = 710_000_000
 """Resident memory of a training run without its tensors: the built-in student at default settings peaked at 0.730 and 0.728 GiB of its
 process (two threads, torch 2.13, transformers 5.24), 67 MB of it tensors by the formulas above."""
-HEAP_SLACK = 1.2
-"""glibc's allocator: 1.15 to 1.25 x what is alive, measured by letting every block of 32 kB and more be returned at once."""
+SMALL_BLOCK_SLACK, LARGE_BLOCK_SLACK = 1.4, 1.05
+"""On a CPU, what the C allocator takes over what is alive of blocks that come and go: below 1 MiB it keeps freed ones in its heap, larger
+ones go back at once (device.return_freed_blocks). Weights and moments are made once and stay: no slack."""
+SMALL_BLOCK_BYTES = 2**20
 
 
 def plan(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *, device: str | None = None) -> pl.DataFrame:
@@ -68,27 +70,29 @@ def plan_over(
 
 def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *, mode: Mode, gpu: bool) -> Iterable[dict[str, float]]:
     """Bytes by part, at the loss and at the end of the backward pass."""
-    slack = 1.0 if gpu else HEAP_SLACK
     learned = 4 * learned_parameters(student, config.student)
     weights = weight_bytes(student, config.student)
     is_frozen = config.student.lora_rank is not None
     head_gradient = 0 if is_frozen else 4 * student.vocab_size_config * student.hidden_size
     dtype = dtype_in_memory(teacher, config.teacher.dtype, "cuda" if gpu else "cpu")
+    num_tokens = config.train.per_device_train_batch_size * config.text.window_tokens
+    small, large = (1.0, 1.0) if gpu else (SMALL_BLOCK_SLACK, LARGE_BLOCK_SLACK)
+    is_small = 4 * num_tokens * student.hidden_size < SMALL_BLOCK_BYTES
     always: dict[str, float] = {
         "program": 0 if gpu else PROGRAM_BYTES,
         "teacher weights": teacher.memory_bytes[dtype] if mode == "online" else 0,
-        "student weights": slack * weights,
-        "optimizer": slack * 2 * learned,
+        "student weights": weights,
+        "optimizer": 2 * learned,
     }
     earlier = learned if config.train.gradient_accumulation_steps > 1 else 0
     yield always | {
-        "gradients": slack * (earlier + (head_gradient if mode == "offline fused" else 0)),
-        "activations": slack * activation_bytes(student, config),
-        "logits and loss": slack * loss_bytes(student, config, mode=mode, gpu=gpu),
+        "gradients": large * (earlier + (head_gradient if mode == "offline fused" else 0)),
+        "activations": (small if is_small else large) * activation_bytes(student, config),
+        "logits and loss": large * loss_bytes(student, config, mode=mode, gpu=gpu),
     }
     # a tied matrix gets its gradient from the head and from the embedding: both exist for a moment
     twice = head_gradient if student.tied_head else 0
-    yield always | {"gradients": slack * (learned + twice), "activations": 0, "logits and loss": 0}
+    yield always | {"gradients": large * (learned + twice), "activations": 0, "logits and loss": 0}
     if is_frozen and not gpu:  # the best weights so far are kept, adapters merged
         merged = merging_bytes(student, config.student)
-        yield always | {"student weights": slack * (weights + merged), "gradients": 0, "activations": 0, "logits and loss": 0}
+        yield always | {"student weights": weights + large * merged, "gradients": 0, "activations": 0, "logits and loss": 0}

@@ -76,7 +76,10 @@ def window_table(teacher: ModelFacts, student: ModelFacts, config: DistillConfig
     lines = []
     for gpu in chosen:
         longest = longest_windows(teacher, student, config, limit_bytes=gpu.memory_bytes)
-        cells = "".join(f"<td>{say('{count:,}', count=longest[mode]) if longest[mode] else '–'}</td>" for mode in MODES)
+        cells = "".join(
+            f'<td data-label="{escape(say(NAMES[mode]))}">{say("{count:,}", count=longest[mode]) if longest[mode] else "–"}</td>'
+            for mode in MODES
+        )
         lines.append(f"<tr><th>{escape(gpu.label)}</th>{cells}</tr>")
     caption = say("Longest windows that fit, in tokens, with the other settings as above; a dash where not even 128 fit.")
     return (
@@ -116,13 +119,17 @@ def published_points(config: DistillConfig, *, say: Say = ENGLISH) -> list[dict[
 def published_table(plans: Mapping[int, Mapping[Mode, int]], *, say: Say = ENGLISH) -> str:
     """Their figures beside this plan's for the nearest setting. plans: window -> mode -> bytes."""
     heads = (say("tokens in a window"), say("way"), say("theirs"), say("this plan"), say("seconds an iteration, theirs"))
-    lines = "".join(
-        f"<tr><th>{say('{count:,}', count=point.window_tokens)}</th><td>{escape(say(NAMES[point.mode]))}</td>"
-        f"<td>{point.gigabytes:g} GB, {escape(say('published') if point.kind == 'published' else say('estimated'))}</td>"
-        f"<td>{plans[point.window_tokens][point.mode] / 1e9:.1f} GB</td>"
-        f"<td>{f'{point.step_s:g}' if point.step_s else '–'}</td></tr>"
-        for point in PUBLISHED
-    )
+    lines = []
+    for point in PUBLISHED:
+        kind = say("published") if point.kind == "published" else say("estimated")
+        cells = (
+            say(NAMES[point.mode]),
+            f"{point.gigabytes:g} GB, {kind}",
+            f"{plans[point.window_tokens][point.mode] / 1e9:.1f} GB",
+            f"{point.step_s:g}" if point.step_s else "–",
+        )
+        told = "".join(f'<td data-label="{escape(name)}">{escape(cell)}</td>' for name, cell in zip(heads[1:], cells, strict=True))
+        lines.append(f"<tr><th>{say('{count:,}', count=point.window_tokens)}</th>{told}</tr>")
     head = "".join(f"<th>{escape(word)}</th>" for word in heads)
     notes = (
         say("Theirs: Llama 3.1 8B Instruct teaches a Llama of 3.2B parameters, K = 100, one H200 (arXiv 2608.03796)."),
@@ -132,7 +139,7 @@ def published_table(plans: Mapping[int, Mapping[Mode, int]], *, say: Say = ENGLI
         say("The plan's formulas are checked against measured peaks on a CPU only; on a GPU nothing was measured here."),
     )
     return (
-        f'<div class="walk-table" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+        f'<div class="walk-table" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
         '<ul class="walk-notes">' + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
     )
 

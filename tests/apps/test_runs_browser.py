@@ -26,7 +26,7 @@ def page(chromium, serve, home):
 
 
 def tick(page, name):
-    page.get_by_role("row", name=name).get_by_role("checkbox").click()
+    page.get_by_role("row", name=f"Select row {name}").get_by_role("checkbox").click()
 
 
 def test_tick_compare_and_delete(page):
@@ -38,11 +38,11 @@ def test_tick_compare_and_delete(page):
     page.get_by_text("said the student").first.wait_for()
     made("late")  # the clock reads again what runs; the table and its ticks stay as they are until asked
     page.wait_for_timeout(11_000)
-    assert page.get_by_role("row", name="s1").get_by_role("checkbox").is_checked()
-    assert page.get_by_role("row", name="late").count() == 0
+    assert page.get_by_role("row", name="Select row s1").get_by_role("checkbox").is_checked()
+    assert page.get_by_role("row", name="Select row late").count() == 0
     page.get_by_role("button", name="Look again").click()
-    page.get_by_role("row", name="late").wait_for()
-    assert page.get_by_role("row", name="s1").get_by_role("checkbox").is_checked()
+    page.get_by_role("row", name="Select row late").wait_for()
+    assert page.get_by_role("row", name="Select row s1").get_by_role("checkbox").is_checked()
     with page.expect_download() as got:
         page.get_by_role("button", name="All figures as CSV").or_(page.get_by_role("link", name="All figures as CSV")).click()
     assert got.value.suggested_filename == "runs.csv"
@@ -51,5 +51,5 @@ def test_tick_compare_and_delete(page):
     page.get_by_text("Yes, delete them for good").click()
     expect(delete).to_be_enabled(timeout=60_000)
     delete.click()
-    page.get_by_role("row", name="s1").wait_for(state="detached")
+    page.get_by_role("row", name="Select row s1").wait_for(state="detached")
     assert sorted(run.id for run in list_runs()) == ["late", "t0", "t1"]

@@ -67,7 +67,7 @@ def test_names_from_outside_are_escaped():
         views.legend([bad]),
         views.difference_table([{"setting": bad, bad: bad, "b": 1}], [bad, "b"]),
         views.samples([bad], [{"who": bad, "samples": [bad]}]),
-        views.quality_table([{"run": bad, "measured": "judged"}]),
+        views.quality_table([{"run": bad, "measured": "judged"}, {"run": None, "cache": bad, "measured": "judged"}]),
         views.links({bad: f"?run={bad}"}),
         views.at_work([{"id": bad, "state": "running", "done": 1, "total": 2}]),
     ]

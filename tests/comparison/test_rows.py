@@ -36,7 +36,7 @@ def test_a_judged_run_shows_size_and_its_twin_is_judged_with_it():
     student, twin = made("s", bits=9.0, kl=9.0), made("t", hard=True)
     judged(student, twin)
     rows = {row["run"]: row for row in comparison.quality_rows([twin, student])}
-    assert list(rows) == ["teacher of mine", "s", "t"], "the teacher first, then the closest to it"
+    assert list(rows) == [None, "s", "t"], "the teacher first, then the closest to it"
     assert (rows["s"]["bits_per_byte"], rows["t"]["kl_to_teacher"], rows["t"]["num_parameters"]) == (0.4, 0.7, 1000)
     assert rows["s"]["measured"] == "judged", "judging overrules the looks while training"
     prompts, samples = comparison.sample_rows([student, twin])

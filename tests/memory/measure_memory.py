@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import distill_core.trainer  # what a training imports is the program's share  # noqa: F401
-from distill_core.device import MemoryMeter
+from distill_core.device import MemoryMeter, return_freed_blocks
 from distill_core.heads import HeadOps, head_inputs, read_head
 from distill_core.losses import loss_floor, topk_kl
 
@@ -43,9 +43,9 @@ def loss_of(mode, student, teacher, ids, positions, shape):
     head_VD = read_head(student, HeadOps()).weight_VD
     if mode == "online":
         with torch.no_grad():
-            teacher_NV = head_input(teacher, ids, positions) @ read_head(teacher, HeadOps()).weight_VD.T
-        student_NV = head_input(student, ids, positions) @ head_VD.T
-        return torch.nn.functional.kl_div(student_NV.log_softmax(-1), teacher_NV.log_softmax(-1), reduction="sum", log_target=True)
+            teacher_NV = (head_input(teacher, ids, positions) @ read_head(teacher, HeadOps()).weight_VD.T).log_softmax(-1)
+        student_NV = (head_input(student, ids, positions) @ head_VD.T).log_softmax(-1)
+        return torch.nn.functional.kl_div(student_NV, teacher_NV, reduction="sum", log_target=True)
     ids_NK = torch.randint(shape["vocab"], (tokens, entries))
     logprobs_NK = torch.randn(tokens, entries).log_softmax(-1) - 0.1
     if mode == "offline dense":
@@ -76,6 +76,7 @@ def steps(shape, mode, meter):
 def main(arguments):
     asked = json.loads(arguments[0])
     mode, shape = asked.pop("mode"), asked
+    return_freed_blocks()  # as a training does
     meter = MemoryMeter(torch.device("cpu"))
     steps({**TINY, "teacher": TINY}, mode, meter)
     baseline = meter.peak_bytes()

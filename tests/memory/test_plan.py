@@ -63,7 +63,7 @@ def test_plan_by_hand(monkeypatch):
         "logits and loss": 50 * 1000 * 4 + 200 * (4 * 10 + 24 * 100),
     }
     assert parts_of(rows, "offline dense") == {**shared, "teacher weights": 0, "gradients": 0, "logits and loss": 2_320_000}
-    assert parts_of(rows, "online") == {**shared, "teacher weights": 100_000, "gradients": 0, "logits and loss": 4_640_000}
+    assert parts_of(rows, "online") == {**shared, "teacher weights": 100_000, "gradients": 0, "logits and loss": 4_000_000}
     assert rows["gib"].sum() == pytest.approx(rows["bytes"].sum() / 1024**3)
 
 
