@@ -44,13 +44,13 @@ class Follower:
         self.inode: int | None = None
         self.was_replaced = False
 
-    def read_new(self) -> list[Row]:
-        """Rows added since; all of them again after the file was replaced or shortened."""
+    def read_new(self, max_bytes: int = -1) -> list[Row]:
+        """Rows added since, of the next max_bytes if that is given; all of them again after the file was replaced or shortened."""
         try:
             with open(self.path, "rb") as file:
                 self._start_over_if_replaced(file.fileno())
                 file.seek(self.offset)
-                text = file.read()
+                text = file.read(max_bytes)
         except FileNotFoundError:
             return []
         whole = text.rfind(b"\n") + 1
@@ -149,6 +149,8 @@ class Part(NamedTuple):
 class Feed:
     """One parse of a metrics file for all its viewers in this process, in bounded memory however long the run."""
 
+    CHUNK_BYTES = 1 << 20
+    """Read at once: a long history is parsed piece by piece, and never stands in memory as a whole."""
     RECENT = 1000
     """Rows kept as they are; a viewer who missed more gets the history again, thinned."""
     MAX_STRETCHES = 80
@@ -164,19 +166,23 @@ class Feed:
         self.thinned = Thinned(self.MAX_STRETCHES)
         self.count = 0
 
+    def _take(self, new: list[Row]) -> None:
+        if self.follower.was_replaced:
+            self.follower.was_replaced = False
+            self.generation += 1
+            self._begin()
+        for row in new:
+            shown = {key: value if not isinstance(value, float) or math.isfinite(value) else None for key, value in row.items()}
+            self.recent.append(shown)  # NaN is no JSON, and a chart cannot place it
+            self.thinned.add(shown)
+        self.count += len(new)
+
     def rows_since(self, cursor: int, generation: int | None = None) -> Part:
         """Rows from the cursor on; all again, with a higher generation, after the file was replaced. A wrong cursor starts over."""
         with self.lock:
-            new = self.follower.read_new()
-            if self.follower.was_replaced:
-                self.follower.was_replaced = False
-                self.generation += 1
-                self._begin()
-            for row in new:
-                shown = {key: value if not isinstance(value, float) or math.isfinite(value) else None for key, value in row.items()}
-                self.recent.append(shown)  # NaN is no JSON, and a chart cannot place it
-                self.thinned.add(shown)
-            self.count += len(new)
+            while new := self.follower.read_new(self.CHUNK_BYTES):
+                self._take(new)
+            self._take([])  # an empty file may have replaced another
             missed = self.count - cursor
             is_whole = generation != self.generation or not 0 <= missed <= len(self.recent)
             if not is_whole:

@@ -96,7 +96,7 @@ def test_thirty_viewers_cost_one_look(run, monkeypatch):
     looks, reads = [], []
     status, read_new = Run.status, metrics.Follower.read_new
     monkeypatch.setattr(Run, "status", lambda self: looks.append(self.id) or status(self))
-    monkeypatch.setattr(metrics.Follower, "read_new", lambda self: reads.append(rows := read_new(self)) or rows)
+    monkeypatch.setattr(metrics.Follower, "read_new", lambda self, *limit: reads.append(rows := read_new(self, *limit)) or rows)
     monkeypatch.setattr(panel, "FRESH_S", 1e9)
     for _ in range(30):
         assert len(ask(run)["rows"]) == 2
