@@ -148,9 +148,7 @@ def evaluate(options: Options) -> None:
 
         check_installed()
     elif asked:
-        raise ConfigError(
-            f"--{next(iter(asked)).replace('_', '-')} says how to run benchmarks, but none is named. Name some: --lm-eval TASKS"
-        )
+        raise ConfigError(f"--{next(iter(asked)).replace('_', '-')} is about benchmarks, but none is named: --lm-eval TASKS")
     run = jobs.new_evaluation(options.run, options.baseline, public_benchmarks=asked)
     carry_out(run)
     _print_evaluation(run)

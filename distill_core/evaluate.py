@@ -70,16 +70,10 @@ def public_benchmarks(inputs: dict[str, str], runs: dict[str, Run], progress: Pr
     if not inputs.get("lm_eval"):
         return []
     progress.phase("public benchmarks")
-    limit = inputs.get("lm_eval_limit")
+    limit = int(inputs["lm_eval_limit"]) if "lm_eval_limit" in inputs else None
     tasks = [task.strip() for task in inputs["lm_eval"].split(",") if task.strip()]
-    return run_benchmarks(
-        runs,
-        runs["student"].config().teacher,
-        tasks,
-        progress.say,
-        include=inputs.get("lm_eval_include"),
-        limit=int(limit) if limit else None,
-    )
+    teacher = runs["student"].config().teacher
+    return run_benchmarks(runs, teacher, tasks, progress.say, include=inputs.get("lm_eval_include"), limit=limit)
 
 
 def require_model(trained: Run) -> None:

@@ -1,5 +1,6 @@
 """Public benchmarks: what is handed to lm-eval, what comes back, and what is refused. lm-eval itself is stood in for."""
 
+import importlib.util
 import json
 import sys
 import types
@@ -82,10 +83,11 @@ def test_data_that_cannot_be_had_is_named(small_cache, small_config, stand_in, m
 
 
 def test_where_lm_eval_is_not_installed_it_is_said_before_anything_is_judged(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "lm_eval" else find(name))
     with pytest.raises(RunError, match="pip install lm-eval"):
         check_installed()
     assert run_command_line(["evaluate", "any", "--lm-eval", "arc_easy"]) == 2
     assert "lm-eval is not installed" in capsys.readouterr().err
     assert run_command_line(["evaluate", "any", "--lm-eval-limit", "5"]) == 2
-    assert "--lm-eval-limit says how to run benchmarks, but none is named" in capsys.readouterr().err
+    assert "--lm-eval-limit is about benchmarks, but none is named" in capsys.readouterr().err
