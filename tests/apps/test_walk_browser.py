@@ -163,10 +163,11 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     says(third, "Press Judge")
 
     # and one click turns a finished walk into Portuguese, at the same address
-    second.get_by_role("link", name="Português").click()
-    says(second, "Prima Exportar|Os nove passos estão feitos")
-    assert address_of(second) == address_of(page) | {"lang": "pt"}
-    second.get_by_text("O aluno destilado é MELHOR").or_(second.get_by_text("NÃO MOSTRA DIFERENÇA")).first.wait_for()
+    before = address_of(page)
+    page.get_by_role("link", name="Português").click()
+    says(page, "Os nove passos estão feitos")
+    assert address_of(page) == before | {"lang": "pt"}
+    page.get_by_text(re.compile("O aluno destilado (é|está|prevê|NÃO)")).first.wait_for()
 
 
 def test_phone_width_keyboard_and_wrong_address(visit, serve):
