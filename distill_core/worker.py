@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from .errors import DistillError, RunError
@@ -84,8 +84,9 @@ def _life_shown(run: Run) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        while not ended.wait(HEARTBEAT_S) and run.folder.exists():
-            run.show_life()
+        with suppress(FileNotFoundError):  # the folder was deleted under it
+            while not ended.wait(HEARTBEAT_S):
+                run.show_life()
 
     threading.Thread(target=beat, daemon=True).start()
     try:
