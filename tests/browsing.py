@@ -76,7 +76,7 @@ def _serving(arguments: list[str], port: int, log_path: Path, environment: Mappi
 
 
 def _wait_for(server: subprocess.Popen, port: int, log_path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180  # a room rehearses its apps first: seconds of Python, a minute on a busy machine
     while time.monotonic() < deadline:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
@@ -84,4 +84,4 @@ def _wait_for(server: subprocess.Popen, port: int, log_path: Path) -> None:
         except (urllib.error.URLError, OSError):
             assert server.poll() is None, f"the server ended: {log_path.read_text()}"
             time.sleep(0.2)
-    raise AssertionError(f"the server did not answer within 60 s: {log_path.read_text()}")
+    raise AssertionError(f"the server did not answer within 180 s: {log_path.read_text()}")
