@@ -26,7 +26,7 @@ PROGRAM_BYTES = 710_000_000
 process (two threads, torch 2.13, transformers 5.24), 67 MB of it tensors by the formulas above."""
 SMALL_BLOCK_SLACK, LARGE_BLOCK_SLACK = 1.4, 1.05
 """On a CPU, what the C allocator takes over what is alive of blocks that come and go: below 1 MiB it keeps freed ones in its heap, larger
-ones go back at once (device.return_freed_blocks). Weights and moments are made once and stay: no slack."""
+ones go back at once (device.return_freed_blocks)."""
 SMALL_BLOCK_BYTES = 2**20
 
 
@@ -80,9 +80,9 @@ def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *,
     is_small = 4 * num_tokens * student.hidden_size < SMALL_BLOCK_BYTES
     always: dict[str, float] = {
         "program": 0 if gpu else PROGRAM_BYTES,
-        "teacher weights": teacher.memory_bytes[dtype] if mode == "online" else 0,
-        "student weights": weights,
-        "optimizer": 2 * learned,
+        "teacher weights": large * teacher.memory_bytes[dtype] if mode == "online" else 0,
+        "student weights": large * weights,
+        "optimizer": large * 2 * learned,
     }
     earlier = learned if config.train.gradient_accumulation_steps > 1 else 0
     yield always | {
@@ -95,4 +95,4 @@ def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *,
     yield always | {"gradients": large * (learned + twice), "activations": 0, "logits and loss": 0}
     if is_frozen and not gpu:  # the best weights so far are kept, adapters merged
         merged = merging_bytes(student, config.student)
-        yield always | {"student weights": weights + large * merged, "gradients": 0, "activations": 0, "logits and loss": 0}
+        yield always | {"student weights": large * (weights + merged), "gradients": 0, "activations": 0, "logits and loss": 0}
