@@ -62,7 +62,7 @@ PARTS = (
         later("Press Judge. Read the samples first, then the table."),
         later("Who wrote which sample? How much worse than its teacher is a student of a fifth of its size?"),
         later(
-            "The student chooses the teacher's own first word in 78 % of places, its twin in 70 %. The verdict compares each at its "
+            "The student chooses the teacher's own first word in 79 % of places, its twin in 70 %. The verdict compares each at its "
             "best weights, with an interval: a gain counts only beyond it."
         ),
     ),
@@ -97,7 +97,7 @@ EXERCISES: tuple[tuple[str, str], ...] = (
     (
         later("Heat: go back to 400 windows, set the temperature to 4 and train again. Is the student better or worse than at 1?"),
         later(
-            "Worse: 0.54 bits per byte instead of 0.39, and the teacher's own first word in 67 % of places instead of 78 %. At T = 4 "
+            "Worse: 0.54 bits per byte instead of 0.39, and the teacher's own first word in 67 % of places instead of 79 %. At T = 4 "
             "the cache holds 27 % of the belief; of the other 73 % the student learns the sum only, and it works on words that hardly "
             "ever come."
         ),
