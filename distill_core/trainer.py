@@ -15,7 +15,7 @@ from .adapters import adapter_words
 from .batches import Collate, Visits
 from .cache import Cache, open_cache
 from .config import DistillConfig
-from .device import pick_device, return_freed_blocks
+from .device import pick_device
 from .errors import CacheError
 from .group import ALONE, Group
 from .heads import HeadOps, probe_head, unwrapped
@@ -66,8 +66,6 @@ def run_training(run: Run, progress: Progress) -> None:
 def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress, group: Group) -> None:
     """From the run's last checkpoint, or from the start, to its end. Raises as run_training does."""
     device = pick_device(group.device_name(config.device))
-    if device.type == "cpu":
-        return_freed_blocks()
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
     student, ops = make_student(config, cache, tokenizer, device, progress)
     watch = Watch(run, config, cache, tokenizer, progress, group)

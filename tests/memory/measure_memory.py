@@ -76,7 +76,7 @@ def steps(shape, mode, meter):
 def main(arguments):
     asked = json.loads(arguments[0])
     mode, shape = asked.pop("mode"), asked
-    return_freed_blocks()  # as a training does
+    return_freed_blocks()  # else the heap's history is measured, not the step
     meter = MemoryMeter(torch.device("cpu"))
     steps({**TINY, "teacher": TINY}, mode, meter)
     baseline = meter.peak_bytes()
