@@ -121,12 +121,18 @@ def build_parser() -> Parser:
     plan.add_argument("--json", action="store_true", help="for programs")
     _settings(plan, "teacher", "text", "capture", "student", "loss", "train")
 
-    bench = _command(commands_of, "bench", "measure this machine: the loss against bare matrix products, the cache", commands.bench)
-    bench.add_argument("what", choices=["loss", "cache"], help="cache: a teacher's distributions stored; temperature, bytes, speed")
+    bench = _command(
+        commands_of, "bench", "measure this machine: the loss against bare matrix products, a training step, the cache", commands.bench
+    )
+    bench.add_argument(
+        "what", choices=["loss", "train", "cache"], help="cache: a teacher's distributions stored; temperature, bytes, speed"
+    )
     bench.add_argument("--full", action="store_true", help="loss: real vocabularies, minutes instead of a minute, several GiB")
+    bench.add_argument("--shape", type=_shape, action="append", default=[], metavar="N,V,D", help="loss: tokens, vocabulary, hidden size")
+    bench.add_argument("--quick", action="store_true", help="train: a small vocabulary, seconds")
     bench.add_argument("--threads", type=int, default=1, help="CPU threads (1)")
     bench.add_argument("--json", action="store_true", help="for programs")
-    bench.add_argument("--windows", type=int, default=8, help="cache: windows that the teacher reads (8)")
+    bench.add_argument("--windows", type=int, default=8, help="cache: windows that the teacher reads; train: in a step (8)")
     _settings(bench, "teacher", "text")
 
     runs = _command(commands_of, "runs", "list runs, show one, stop it, resume it, delete it", commands.runs)
@@ -186,6 +192,14 @@ def _settings(parser: Parser, *sections: str) -> None:
             )
         for name in sorted(known_arguments().keys() - model.model_fields.keys()) if section == "train" else ():  # type: ignore[union-attr]
             group.add_argument(f"--train.{name}", dest=f"set:train.{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _shape(words: str) -> tuple[int, ...]:
+    """'2048,32000,512' -> (2048, 32000, 512)."""
+    numbers = tuple(int(word) for word in words.split(","))
+    if len(numbers) != 3 or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{words}: give tokens, vocabulary and hidden size, such as 2048,32000,512")
+    return numbers
 
 
 def _choices(field: Any) -> str:

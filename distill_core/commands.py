@@ -193,7 +193,14 @@ def bench(options: Options) -> None:
         found = cache_benchmark.bench_cache(config, threads=options.threads, progress=say)
         print(json.dumps(found) if options.json else cache_benchmark.cache_table(found))
         return
-    shapes = benchmarks.FULL_SHAPES if options.full else None
+    if options.what == "train":
+        from .bench import steps
+
+        size = steps.QUICK if options.quick else steps.FULL._replace(num_windows=options.windows)
+        result = steps.bench_train(size, threads=options.threads, progress=say)
+        print(json.dumps(result) if options.json else steps.train_table(result))
+        return
+    shapes = tuple(options.shape) or (benchmarks.FULL_SHAPES if options.full else None)
     rows = benchmarks.bench_loss(shapes, device=settings(options).device, threads=options.threads, progress=say)
     print(benchmarks.json_lines(rows) if options.json else benchmarks.bench_table(rows))
 

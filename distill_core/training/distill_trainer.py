@@ -15,7 +15,7 @@ from ..cache import Cache
 from ..config import LossConfig
 from ..group import ALONE, Group
 from ..heads import HeadOps, read_head, run_body
-from ..losses import IGNORE_INDEX, loss_floor, topk_kl
+from ..losses import IGNORE_INDEX, Workspace, loss_floor, topk_kl
 from ..routers import router_loss_weight
 from .checkpoints import full_disk_named
 
@@ -32,6 +32,7 @@ class DistillTrainer(transformers.Trainer):
         self.cache, self.distill_loss, self.head_ops, self.group = cache, loss, ops, group
         self.router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
         self.step_sums: list[torch.Tensor] = []
+        self.workspace = Workspace()  # the loss's largest buffer is asked of the system once, not for every micro-batch
 
     def listen_first(self, watch: transformers.TrainerCallback, *, tensorboard: Path) -> None:
         """Let one callback hear of everything before the trackers do. `tensorboard`: folder for its events, if it is asked to report."""
@@ -85,6 +86,7 @@ class DistillTrainer(transformers.Trainer):
             chunk_tokens=loss.chunk_tokens,
             z_loss_weight=loss.z_loss_weight,
             divisor=num_items_in_batch,
+            workspace=self.workspace,
             **shared,
         )
         floor = loss_floor(
