@@ -46,7 +46,10 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
     teacher, fields = manifest.teacher, manifest.plan.fingerprint.fields
     evaluation = json.loads(run.evaluation_path.read_text(encoding="utf-8")) if run.evaluation_path.exists() else None
     loss, train = config.loss, config.train
-    seen = train.max_steps * train.per_device_train_batch_size * train.gradient_accumulation_steps * manifest.plan.window_tokens
+    result = run.stored_status().result
+    windows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps * result.get("num_processes", 1)
+    best_step = json.loads((run.model_folder / "best.json").read_text(encoding="utf-8"))["step"]
+    seen = best_step * windows_per_step * manifest.plan.window_tokens
     provenance = {
         name: value
         for name, value in fields.items()
@@ -82,7 +85,7 @@ def model_card(run: Run, cache: Cache, *, num_parameters: int, dtype: str) -> st
         f"| kept mass at T = {loss.temperature:g} | {float(cache.kept_mass(loss.temperature, top_k=loss.top_k).mean()):.4f} |",
         f"| temperature T | {loss.temperature:g} |",
         f"| loss | {_loss_words(loss)} |",
-        f"| tokens seen | {seen:,} ({train.max_steps:,} steps) |",
+        f"| tokens seen | {seen:,}, up to step {best_step:,} of {train.max_steps:,}, where these weights are from |",
         f"| batch, learning rate, seed | {train.per_device_train_batch_size * train.gradient_accumulation_steps} windows, "
         f"{train.learning_rate:g}, {train.seed} |",
         f"| student | {_student_words(config.student)} |",

@@ -83,6 +83,8 @@ def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress, gro
             write_untrained(run, cache, student, tokenizer, config)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     result = {"cache": cache.name, "best_step": watch.best["step"], "heldout_nll": watch.best["nll"]}
+    if group.count > 1:
+        result["num_processes"] = group.count
     if watch.stopped_early_at is not None:
         result["stopped_early_at"] = watch.stopped_early_at
     if group.is_first:

@@ -154,11 +154,12 @@ def test_export_loads_without_this_package(judged, tmp_path):
 def test_card_states_provenance_and_quality(judged, tmp_path, small_cache):
     student, _, result = judged
     card = (export_model(student, tmp_path / "taken") / "README.md").read_text()
+    best = student.status().result["best_step"]
     for stated in (
         small_cache.manifest.sha256(),
         "| K | 20 |",
         "kept mass at T = 1",
-        "tokens seen | 7,680",
+        f"tokens seen | {4 * 64 * best:,}, up to step {best} of 30,",
         result["verdict"],
         "temperature T | 1",
         program(),
