@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from steps import capture_here, carry_out, train_here
 
-from distill_core import catalog, jobs, metrics, models
+from distill_core import catalog, jobs, metrics, models, trainer
 from distill_core.batches import Collate, Visits, to_tensors
 from distill_core.cache import open_cache
 from distill_core.config import with_overrides
@@ -118,6 +119,20 @@ def test_accumulation_one_by_eight_is_eight_by_one(small_cache, small_config, lo
     ours, theirs = weights(whole), weights(parts)
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_the_body_multiplies_where_it_is_faster(small_cache, small_config, monkeypatch, is_faster):
+    """During the steps only, and packed windows only: oneDNN keeps code for every shape it meets."""
+    matmul, seen = torch.backends.mkldnn.matmul, []
+    before, fed = matmul.fp32_precision, DistillTrainer.compute_loss
+    monkeypatch.setattr(trainer, "is_onednn_faster", lambda: is_faster)
+    monkeypatch.setattr(DistillTrainer, "compute_loss", lambda *a, **k: (seen.append(matmul.fp32_precision), fed(*a, **k))[1])
+    train_here(with_overrides(small_config, {"train.max_steps": 2}))
+    assert set(seen) == {"bf16" if is_faster else before}
+    assert matmul.fp32_precision == before
+    unpacked = SimpleNamespace(packing=False)
+    assert not trainer.gains_from_onednn(torch.device("cpu"), unpacked)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
