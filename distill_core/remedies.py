@@ -75,3 +75,12 @@ def _capturing(config: DistillConfig, said: str) -> Answer:
         changes.append({"teacher": {"dtype": "bfloat16"}})
         words.append("teacher.dtype bfloat16: half of float32 weights (rounded; another cache)")
     return Answer("\n".join([f"{said}. While capturing:", *words]), tuple(words), tuple(changes))
+
+
+OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA out of memory")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """CUDA's and the CPU allocator's ways to say it, told without importing torch."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY))

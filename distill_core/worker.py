@@ -10,7 +10,7 @@ from typing import TextIO
 from .errors import DistillError, RunError
 from .jobs import device_held
 from .progress import Progress, Stopped
-from .remedies import Answer, answer
+from .remedies import Answer, answer, is_out_of_memory
 from .runs import HEARTBEAT_S, Run, Status
 
 
@@ -67,15 +67,6 @@ def explain(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted twice: ended at once, without saving. Resume from the last checkpoint."
     return f"{type(error).__name__}: {error}"
-
-
-OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA out of memory")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA's and the CPU allocator's ways to say it, told without importing torch."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY))
 
 
 @contextmanager

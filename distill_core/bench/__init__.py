@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from ..device import pick_device
-from .cases import Known, Shape, candidates, check_case, errors, speed_case
-from .measure import device_name_of, measure_peaks, time_in_turns
+from .cases import Known, Shape, check_case, errors, speed_case
+from .implementations import candidates
+from .measure import Peak, device_name_of, measure_peaks, time_in_turns
 
 DEFAULT_SHAPES = (Shape(512, 8192, 256), Shape(512, 32000, 256))
 """Half a minute on one thread of an AMD EPYC."""
@@ -38,7 +39,8 @@ def bench_loss(
     """One row for each shape and implementation, the floor's first; see the module's docstring for what is measured.
 
     `shapes` None: GPU_SHAPES on a GPU, in bfloat16, DEFAULT_SHAPES elsewhere, in float32. Times in seconds, memory in bytes;
-    `median_s` and `ratio_to_floor` are None for an implementation that fails the error check. Raises ConfigError for a device
+    `median_s` and `ratio_to_floor` are None for an implementation that fails the error check (`is_right`) or would not fit (`fits`;
+    `wanted_bytes` is what it wants by arithmetic, where that is known). Raises ConfigError for a device
     that is not there.
     """
     say = progress or (lambda _: None)
@@ -65,23 +67,27 @@ def _bench_shape(
     del case, known
     right = [index for index, (_, is_right) in enumerate(checked) if is_right]
     say(f"{words}: memory")
-    peaks = dict(zip(right, measure_peaks(right, shape, top_k, threads, str(device), dtype), strict=True))
+    measured = measure_peaks([everyone[index] for index in right], shape, top_k, threads, str(device), dtype)
+    peaks = dict(zip(right, measured, strict=True))
     say(f"{words}: time")
-    floor_s, medians = time_in_turns(speed_case(shape, top_k, device, dtype), [everyone[index] for index in right], repeats)
-    times = dict(zip(right, medians, strict=True))
+    fitting = [index for index in right if peaks[index].fits]
+    floor_s, medians = time_in_turns(speed_case(shape, top_k, device, dtype), [everyone[index] for index in fitting], repeats)
+    times = dict(zip(fitting, medians, strict=True))
     versions = {"device": device_name_of(device), "torch": torch.__version__, "dtype": str(dtype).removeprefix("torch.")}
     common = {**shape._asdict(), "top_k": top_k, "num_threads": threads, **versions}
     rows: list[dict[str, Any]] = [{"implementation": FLOOR, "tail": None, "median_s": floor_s, "ratio_to_floor": 1.0, **common}]
     for index, (candidate, (found, is_right)) in enumerate(zip(everyone, checked, strict=True)):
-        seconds = times.get(index)
+        seconds, peak = times.get(index), peaks.get(index, Peak())
         rows.append(
             {
                 "implementation": candidate.name,
                 "tail": candidate.tail,
                 "is_right": is_right,
+                "fits": peak.fits,
                 "median_s": seconds,
                 "ratio_to_floor": None if seconds is None else seconds / floor_s,
-                "peak_bytes": peaks.get(index),
+                "peak_bytes": peak.measured_bytes,
+                "wanted_bytes": peak.wanted_bytes,
                 "loss_error": found[0],
                 "hidden_grad_error": found[1],
                 "head_grad_error": None if candidate.is_head_frozen else found[2],
@@ -108,7 +114,8 @@ def bench_table(rows: list[dict[str, Any]]) -> str:
         lines.append(TABLE_HEAD)
         lines.extend(_table_line(row) for row in block)
         lines.append("")
-    lines.append(f"{rows[0]['device']}, torch {rows[0]['torch']}. Errors are relative, against float64. Peak includes the gradients.")
+    machine = f"{rows[0]['device']}, torch {rows[0]['torch']}"
+    lines.append(f"{machine}. Errors are relative, against float64. Peak includes the gradients; ~: by arithmetic.")
     return "\n".join(lines)
 
 
@@ -116,11 +123,19 @@ def _table_line(row: dict[str, Any]) -> str:
     def error(name: str) -> str:
         return "-" if row.get(name) is None else f"{row[name]:.0e}"
 
-    took = "wrong" if row["median_s"] is None else f"{row['median_s'] * 1000:.0f} ms"
-    ratio = "" if row["ratio_to_floor"] is None else f"{row['ratio_to_floor']:.2f}"
-    peak = "-" if row.get("peak_bytes") is None else f"{row['peak_bytes'] / 2**20:.0f} MiB"
+    def mib(name: str) -> str:
+        return f"{row[name] / 2**20:.0f} MiB"
+
+    if row["median_s"] is None:
+        speed = f"{'wrong' if not row['is_right'] else 'does not fit':>14}{'':5}"
+    else:
+        speed = f"{row['median_s'] * 1000:>7.0f} ms{row['ratio_to_floor']:>9.2f}"
+    if row.get("peak_bytes") is not None:
+        peak = mib("peak_bytes")
+    else:
+        peak = "-" if row.get("fits", True) or row["wanted_bytes"] is None else f"~{mib('wanted_bytes')}"
     names = f"  {row['implementation']:<30}{row['tail'] or '-':<13}"
-    return f"{names}{took:>10}{ratio:>9}{peak:>11}{error('loss_error'):>13}{error('hidden_grad_error'):>10}{error('head_grad_error'):>10}"
+    return f"{names}{speed}{peak:>11}{error('loss_error'):>13}{error('hidden_grad_error'):>10}{error('head_grad_error'):>10}"
 
 
 def json_lines(rows: list[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
-"""What the benchmark measures: inputs, implementations beside what one would otherwise write, and their error against float64."""
+"""What the benchmark of the loss works with: inputs, what a row of its table is, and the error against float64."""
 
 # N: tokens   V: vocabulary   D: hidden size   K: stored teacher entries per token
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -9,13 +10,16 @@ import torch
 from torch import Tensor
 
 from ..losses import Workspace, topk_kl
-from ..losses.choice import has_triton
 
 
 class Shape(NamedTuple):
     num_tokens: int
     vocab_size: int
     hidden_size: int
+
+    def input_bytes(self, dtype: torch.dtype) -> int:
+        """Hidden states and head; their gradients are as large."""
+        return (self.num_tokens + self.vocab_size) * self.hidden_size * dtype.itemsize
 
 
 CPU = torch.device("cpu")
@@ -36,6 +40,8 @@ class Case:
     logprobs_NK: Tensor
     tail_N: Tensor
     labels_N: Tensor
+    teacher_hidden_ND: Tensor
+    """For losses that ask a whole teacher: its head is the student's."""
     workspace: Workspace | None = None
 
 
@@ -54,35 +60,20 @@ class Candidate:
     """Whether the head's gradient is added up in place, as over the micro-batches of a step."""
     dtype: torch.dtype | None = None
     """Type of hidden states and head; None: the table's."""
+    definition: Callable[[Case, int | None], Tensor] | None = None
+    """The same loss in plain torch, whose float64 value is the truth. None: our reference, with this tail and cross-entropy."""
+    logits_copies: float = 0.0
+    """How many tensors of tokens x vocabulary it holds at its peak, as measured in float32; 0: only chunks of them."""
+
+    def wanted_bytes(self, shape: Shape, dtype: torch.dtype) -> int | None:
+        """Its peak by arithmetic, fresh gradients included, in bytes; None where it holds chunks only."""
+        if not self.logits_copies:
+            return None
+        return int(self.logits_copies * shape.num_tokens * shape.vocab_size * dtype.itemsize) + shape.input_bytes(dtype)
 
 
-def candidates(device_type: str = "cpu") -> tuple[Candidate, ...]:
-    """Ours, then what one would otherwise write. Triton is for GPUs: its interpreter's time would say nothing."""
-
-    def ours(impl: str, tail: str = "bucket", **knobs: Any) -> Callable[[Case, int | None], Tensor]:
-        return lambda case, chunk_tokens: door(case, impl=impl, tail=tail, chunk_tokens=chunk_tokens, **knobs)
-
-    best = "triton" if device_type == "cuda" and has_triton() else "chunked"
-    chosen = [
-        Candidate(name=best, tail="bucket", run=ours(best)),
-        Candidate(name=best, tail="renormalize", run=ours(best, "renormalize")),
-        Candidate(name=f"{best}, kept gradient", tail="bucket", run=ours(best, accumulate_head_grad=True), keeps_gradients=True),
-        Candidate(name=f"{best} + cross-entropy", tail="bucket", run=ours(best, ce_weight=0.5), ce_weight=0.5),
-        Candidate(name=f"{best}, half ignored", tail="bucket", run=ours(best), share_ignored=0.5),
-        Candidate(name=f"{best}, frozen head", tail="bucket", run=ours(best), is_head_frozen=True),
-        Candidate(name="tiled", tail="bucket", run=ours("tiled")),
-        Candidate(name="reference", tail="bucket", run=ours("reference")),
-        Candidate(name="sparse autograd", tail="renormalize", run=sparse_autograd),
-        Candidate(name="dense kl_div", tail="renormalize", run=dense_kl_div),
-    ]
-    if device_type == "cuda":  # a gradient in bfloat16 cannot be summed in place
-        chosen = [candidate for candidate in chosen if not candidate.keeps_gradients]
-    else:
-        chosen.insert(3, Candidate(name=f"{best}, bfloat16 inputs", tail="bucket", run=ours(best), dtype=torch.bfloat16))
-    return tuple(chosen)
-
-
-def door(case: Case, *, impl: str, tail: str, chunk_tokens: int | None, **knobs: Any) -> Tensor:
+def door(case: Case, chunk_tokens: int | None, *, impl: str, tail: str = "bucket", **knobs: Any) -> Tensor:
+    """Our loss."""
     return topk_kl(
         case.hidden_ND,
         case.lm_head_VD,
@@ -96,20 +87,6 @@ def door(case: Case, *, impl: str, tail: str, chunk_tokens: int | None, **knobs:
         chunk_tokens=chunk_tokens,
         **knobs,
     ).loss
-
-
-def sparse_autograd(case: Case, _: int | None) -> Tensor:
-    """Full logits, log_softmax, gather: the usual top-K loss."""
-    log_p_NV = torch.log_softmax(case.hidden_ND @ case.lm_head_VD.T, dim=-1)
-    log_q_NK = torch.log_softmax(case.logprobs_NK, dim=-1)
-    return (log_q_NK.exp() * (log_q_NK - log_p_NV.gather(-1, case.ids_NK))).sum()
-
-
-def dense_kl_div(case: Case, _: int | None) -> Tensor:
-    """Full logits and a full teacher for torch's own kl_div."""
-    log_p_NV = torch.log_softmax(case.hidden_ND @ case.lm_head_VD.T, dim=-1)
-    q_NV = torch.zeros_like(log_p_NV).scatter(-1, case.ids_NK, torch.softmax(case.logprobs_NK, dim=-1))
-    return torch.nn.functional.kl_div(log_p_NV, q_NV, reduction="sum")
 
 
 def speed_case(shape: Shape, top_k: int, device: torch.device = CPU, dtype: torch.dtype = torch.float32) -> Case:
@@ -126,6 +103,7 @@ def speed_case(shape: Shape, top_k: int, device: torch.device = CPU, dtype: torc
         logprobs_NK=logprobs_NK.to(device),
         tail_N=(-torch.expm1(logprobs_NK.logsumexp(dim=-1))).log().to(device),
         labels_N=torch.randint(0, vocab_size, (num_tokens,)).to(device),
+        teacher_hidden_ND=torch.randn(num_tokens, hidden_size).to(device, dtype),
     )
 
 
@@ -145,6 +123,7 @@ def check_case(shape: Shape, top_k: int, device: torch.device = CPU) -> Case:
         logprobs_NK=logprobs_NK,
         tail_N=log_q_NV.scatter_(-1, ids_NK, -torch.inf).logsumexp(dim=-1),
         labels_N=torch.randint(0, vocab_size, (CHECK_TOKENS,), device=device),
+        teacher_hidden_ND=hidden_ND + 0.025 * torch.randn(hidden_ND.shape, device=device),  # logits as far apart: the head is 2 wide
     )
 
 
@@ -159,7 +138,14 @@ def outcome(candidate: Candidate, case: Case, dtype: torch.dtype, *, chunk_token
     hidden_ND = case.hidden_ND.detach().to(dtype).requires_grad_()
     lm_head_VD = case.lm_head_VD.detach().to(dtype).requires_grad_(not candidate.is_head_frozen)
     wide = torch.promote_types(dtype, torch.float32)  # targets are float32 where the student is narrower
-    own = replace(case, hidden_ND=hidden_ND, lm_head_VD=lm_head_VD, logprobs_NK=case.logprobs_NK.to(wide), tail_N=case.tail_N.to(wide))
+    own = replace(
+        case,
+        hidden_ND=hidden_ND,
+        lm_head_VD=lm_head_VD,
+        logprobs_NK=case.logprobs_NK.to(wide),
+        tail_N=case.tail_N.to(wide),
+        teacher_hidden_ND=case.teacher_hidden_ND.to(dtype),
+    )
     loss = candidate.run(own, chunk_tokens)
     loss.backward()
     assert hidden_ND.grad is not None
@@ -177,15 +163,16 @@ Known = dict[tuple, tuple[Outcome, tuple[float, ...]]]
 def errors(candidate: Candidate, case: Case, dtype: torch.dtype, known: Known) -> tuple[tuple[float, ...], bool]:
     """Relative errors of loss, hidden gradient and head gradient against float64 on the same inputs, and whether each is as good as
     dense code's. `known` keeps the truth, and dense code's errors, of candidates that compute the same."""
-    case = replace(case, hidden_ND=case.hidden_ND.to(dtype), lm_head_VD=case.lm_head_VD.to(dtype))
-    key = (candidate.tail, candidate.ce_weight, candidate.is_head_frozen, dtype)
+    case = replace(
+        case,
+        hidden_ND=case.hidden_ND.to(dtype),
+        lm_head_VD=case.lm_head_VD.to(dtype),
+        teacher_hidden_ND=case.teacher_hidden_ND.to(dtype),
+    )
+    key = (candidate.definition or (candidate.tail, candidate.ce_weight), candidate.is_head_frozen, dtype)
     if key not in known:
-        dense = Candidate(
-            name="dense",
-            tail=candidate.tail,
-            run=lambda at, _: door(at, impl="reference", tail=candidate.tail, ce_weight=candidate.ce_weight, chunk_tokens=None),
-            is_head_frozen=candidate.is_head_frozen,
-        )
+        reference = functools.partial(door, impl="reference", tail=candidate.tail, ce_weight=candidate.ce_weight)
+        dense = replace(candidate, run=candidate.definition or reference)
         truth = outcome(dense, case, torch.float64)
         known[key] = truth, relative_errors(outcome(dense, case, dtype), truth)
     truth, plain = known[key]

@@ -12,13 +12,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 import torch
 
 from .. import metrics
@@ -32,7 +29,7 @@ from ..errors import ConfigError
 from ..heads import head_inputs, probe_head, read_head
 from ..losses import Workspace, topk_kl
 from ..units import show_count, show_gib
-from .measure import device_name_of
+from .measure import Peak, device_name_of, free_bytes, in_own_process
 
 SAME = 1e-4
 """Relative difference of two losses that are the same: float32, summed over thousands of tokens."""
@@ -154,21 +151,22 @@ class Bench:
         self.loss(method).backward()
         self.optimizer.step()
 
-    def agree(self) -> dict[str, bool]:
+    def agree(self, methods: list[str]) -> dict[str, bool]:
         """Whether each loss is what the fused one says it is."""
         with torch.no_grad():
             mine = {METHODS[0]: self.fused(self.batch), METHODS[2]: self.fused(self.batch, kl_weight=0.0, ce_weight=1.0)}
             mine[METHODS[1]] = mine[METHODS[0]]
-            return {method: abs(float(self.loss(method) / mine[method]) - 1) <= SAME for method in METHODS}
+            return {method: abs(float(self.loss(method) / mine[method]) - 1) <= SAME for method in methods}
 
 
 def bench_train(size: Size = FULL, *, threads: int = 1, repeats: int = 3, progress: Callable[[str], None] | None = None) -> dict[str, Any]:
     """{'methods': rows with seconds, ratio to the fused step and peak bytes; 'shares' of data and metrics; the machine}.
 
-    Raises ConfigError where the full logits of the others would not fit into the memory that is free.
+    Raises ConfigError where the full logits of the others would not fit into the memory that is free, and where even the fused step
+    is killed for its memory; another step that is killed all the same gets no time.
     """
     say = progress or (lambda _: None)
-    needed, free = LOGITS_AT_ONCE * size.logits_bytes(), psutil.virtual_memory().available
+    needed, free = LOGITS_AT_ONCE * size.logits_bytes(), free_bytes(torch.device("cpu"))
     if needed > free:
         raise ConfigError(
             f"bench train: full logits of {size.num_windows} x {size.window_tokens} tokens want about {show_gib(needed)},"
@@ -182,15 +180,18 @@ def bench_train(size: Size = FULL, *, threads: int = 1, repeats: int = 3, progre
             write_cache(folder, size)
             say("memory")
             peaks = [_peak(method, size, folder, threads) for method in METHODS]
+            if not peaks[0].fits:
+                raise ConfigError(f"bench train: not even the fused step of {size.num_windows} windows fits here. Use --quick.")
             say("time")
             return _timed(Bench(size, folder), size, peaks, Path(place) / "metrics.jsonl", repeats) | {"num_threads": threads}
     finally:
         torch.set_num_threads(before)
 
 
-def _timed(bench: Bench, size: Size, peaks: list[int | None], metrics_path: Path, repeats: int) -> dict[str, Any]:
-    agree = bench.agree()
-    right = [method for method in METHODS if agree[method]]
+def _timed(bench: Bench, size: Size, peaks: list[Peak], metrics_path: Path, repeats: int) -> dict[str, Any]:
+    fitting = [method for method, peak in zip(METHODS, peaks, strict=True) if peak.fits]
+    agree = bench.agree(fitting)
+    right = [method for method in fitting if agree[method]]
     rounds = [{method: _seconds(functools.partial(bench.step, method)) for method in right} for _ in range(repeats + 1)][1:]
     median = {method: statistics.median(row[method] for row in rounds) for method in right}
     row = {"step": 1, "time_s": 1.0, "loss": 1.0, "kl": 1.0, "ce": 1.0, "floor": 0.0, "grad_norm": 1.0, "tokens_per_s": 1.0}
@@ -200,10 +201,11 @@ def _timed(bench: Bench, size: Size, peaks: list[int | None], metrics_path: Path
     rows = [
         {
             "method": method,
-            "is_right": agree[method],
+            "is_right": agree.get(method),
+            "fits": peak.fits,
             "median_s": median.get(method),
             "fused_over_it": step_s / median[method] if step_s and method in median else None,
-            "peak_bytes": peak,
+            "peak_bytes": peak.measured_bytes,
         }
         for method, peak in zip(METHODS, peaks, strict=True)
     ]
@@ -224,15 +226,13 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.process_time() - began
 
 
-def _peak(method: str, size: Size, folder: Path, threads: int) -> int | None:
-    """Most bytes that a step adds to a fresh process, gradients and optimizer state there before; None where nobody can say."""
+def _peak(method: str, size: Size, folder: Path, threads: int) -> Peak:
+    """Most bytes that a step adds to a fresh process, gradients and optimizer state there before."""
     if not can_reset_peak():
-        return None
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(_peak_here, method, size, folder, threads).result()
-        except BrokenProcessPool:  # killed for its memory
-            return None
+        return Peak()
+    call = functools.partial(_peak_here, method, size, folder, threads)
+    measured = in_own_process(multiprocessing.get_context("spawn"), call)
+    return Peak(measured, fits=measured is not None)
 
 
 def _peak_here(method: str, size: Size, folder: Path, threads: int) -> int:
@@ -256,10 +256,13 @@ def train_table(found: dict[str, Any]) -> str:
         f"  {'loss':<28}{'step':>10}{'fused / it':>12}{'peak':>12}",
     ]
     for row in found["methods"]:
-        took = "wrong" if row["median_s"] is None else f"{row['median_s']:.2f} s"
-        ratio = "-" if row["fused_over_it"] is None else f"{row['fused_over_it']:.2f}"
+        if row["median_s"] is None:
+            speed = f"{'does not fit' if not row['fits'] else 'wrong':>22}"
+        else:
+            ratio = "-" if row["fused_over_it"] is None else f"{row['fused_over_it']:.2f}"
+            speed = f"{row['median_s']:>8.2f} s{ratio:>12}"
         peak = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:,.0f} MiB"
-        lines.append(f"  {row['method']:<28}{took:>10}{ratio:>12}{peak:>12}")
+        lines.append(f"  {row['method']:<28}{speed}{peak:>12}")
     if found["data_share"] is not None:
         lines.append(f"Of the fused step: reading the cache {found['data_share']:.2%}, writing metrics {found['metrics_share']:.3%}.")
     return "\n".join([*lines, f"{found['device']}, torch {found['torch']}. CPU time; peak beyond weights, gradients and optimizer state."])

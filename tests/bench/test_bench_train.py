@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from distill_core.bench import steps
+from distill_core.bench.measure import Peak
 from distill_core.cli import run_command_line
 from distill_core.errors import ConfigError
 
@@ -14,7 +15,7 @@ TINY = steps.Size(num_windows=2, window_tokens=16, vocab_size=512, hidden_size=3
 
 @pytest.fixture
 def no_peaks(monkeypatch):
-    monkeypatch.setattr(steps, "_peak", lambda *_: None)
+    monkeypatch.setattr(steps, "_peak", lambda *_: Peak())
 
 
 def test_the_command(no_peaks, monkeypatch, capsys):
@@ -46,6 +47,24 @@ def test_what_would_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     with pytest.raises(ConfigError, match=r"8 x 512 tokens want about 10\.43 GiB, 1\.00 GiB are free"):
         steps.bench_train()
+
+
+def test_a_step_that_is_killed_gets_no_time(monkeypatch):
+    """The arithmetic let it pass, the machine did not."""
+    monkeypatch.setattr(steps, "_peak", lambda method, *_: Peak(fits=method != steps.METHODS[1]))
+    found = steps.bench_train(TINY, repeats=1)
+    assert [row["fits"] for row in found["methods"]] == [True, False, True]
+    assert [row["median_s"] is None for row in found["methods"]] == [False, True, False]
+    table = steps.train_table(found)
+    assert "does not fit" in table
+    assert {len(line) for line in table.splitlines() if line.startswith("  ")} == {64}, "columns line up"
+
+
+def test_a_fused_step_that_is_killed_is_refused(monkeypatch):
+    monkeypatch.setattr(steps, "in_own_process", lambda *_: None)
+    monkeypatch.setattr(steps, "can_reset_peak", lambda: True)
+    with pytest.raises(ConfigError, match="not even the fused step of 2 windows"):
+        steps.bench_train(TINY, repeats=1)
 
 
 @pytest.mark.slow
