@@ -100,7 +100,7 @@ def knobs_shown(knobs, opened, say):
 
 @app.cell(hide_code=True)
 def numbers(belief, place, say):
-    mo.Html(pieces.facts(playground.belief_facts(belief, place, say=say))) if belief else None
+    mo.Html(pieces.facts(playground.belief_facts(belief, place, say=say), say=say)) if belief else None
     return
 
 
@@ -245,7 +245,7 @@ def redraw(belief, frames, knobs, opened, place, say):
         **{
             "belief": playground.belief_rows(place, opened, temperature=_t, top_k=_k, say=say),
             "taught": playground.taught_rows(place, opened, belief, divergence=knobs.value["divergence"], say=say),
-            "kept-mass": playground.mass_rows(opened.mass, temperature=_t, top_k=min(knobs.value["top_k"], opened.mass.top_k)),
+            "kept-mass": playground.mass_rows(opened.mass, temperature=_t, top_k=min(knobs.value["top_k"], opened.mass.top_k), say=say),
         }
     )
     return

@@ -76,7 +76,7 @@ class LivePanel(anywidget.AnyWidget):
 def panel_words(say: Say) -> dict[str, Any]:
     """What the browser's half says by itself; {placeholders} are filled there."""
     return frame_words(say) | {
-        "locale": {"pt": "pt-PT"}.get(say.code, say.code),
+        "locale": say.locale,
         "states": {state: say(state) for state in STATES},
         "units": {unit: say(unit) for unit in UNITS},
         "of": say("{unit} {done} of {total}", unit="{unit}", done="{done}", total="{total}"),

@@ -8,19 +8,21 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
 from . import engines
 from .config import DistillConfig, read_config
-from .errors import RunError, did_you_mean
+from .errors import DistillError, RunError, did_you_mean
 from .paths import checked_name, publish, runs_dir
 from .processes import is_alive, this_machine
 
+T = TypeVar("T")
 Kind = Literal["capture", "train", "evaluate"]
 State = Literal["queued", "running", "done", "failed", "stopped"]
 ACTIVE: tuple[State, ...] = ("queued", "running")
@@ -282,11 +284,30 @@ def list_runs(kind: Kind | None = None) -> list[Run]:
     return [Run(folder) for _, folder in sorted(found, reverse=True)]
 
 
+def of_each(runs: Iterable[Run], read: Callable[[Run], T]) -> list[tuple[Run, T]]:
+    """Each run with what `read` finds of it, without runs that were deleted since they were listed: another visitor may do that.
+
+    Raises what `read` raises of a run that is still there.
+    """
+    found = []
+    for run in runs:
+        try:
+            found.append((run, read(run)))
+        except (DistillError, FileNotFoundError):
+            if (run.folder / "status.json").exists():
+                raise
+    return found
+
+
 def delete_run(run_id: str) -> int:
-    """Delete the folder; returns the bytes that come back. Raises RunError while the run is active."""
+    """Delete the folder; returns the bytes that come back. Raises RunError while the run is active, or if another deletes it now."""
     run = open_run(run_id)
     if run.status().is_active:
         raise RunError(f"run {run_id} is active. Stop it first: python -m distill_core runs stop {run_id}")
     num_bytes = sum(path.stat().st_size for path in run.folder.rglob("*") if path.is_file())
+    try:
+        (run.folder / "status.json").unlink()  # first: a folder without it is no run, so nobody reads what is half gone
+    except FileNotFoundError:
+        raise RunError(f"run {run_id} is being deleted by somebody else. There is nothing left to do.") from None
     shutil.rmtree(run.folder)
     return num_bytes

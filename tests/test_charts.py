@@ -1,11 +1,15 @@
 """Charts: valid with and without rows, honest about limits, told apart without colour."""
 
 import json
+import re
 
 import pytest
 import vl_convert
 
 from distill_core import charts
+from distill_core.charts import memory
+from distill_core.charts.comparison import overlay_chart
+from distill_core.language import in_language
 
 ROW = {"run": "student", "step": 1, "loss": 2.0, "kl": 1.0, "ce": 2.5, "floor": 0.0, "teacher_nll": 0.7}
 ROW |= {
@@ -86,3 +90,28 @@ def test_one_spike_is_seen():
 def test_an_unknown_measure_is_refused():
     with pytest.raises(KeyError):
         charts.judge_chart(JUDGED, measure="beauty")
+
+
+def test_portuguese_charts_write_numbers_with_a_comma():
+    """On the axes, beside the bars, in labels that are words, and in the config that the browser formats tooltips by."""
+    say = in_language("pt")
+    made = [
+        charts.plan_chart(PLAN, limit_gib=1.5, say=say),
+        charts.loss_chart([dict(ROW, step=step) for step in (1, 2)], say=say),
+        charts.memory_chart([dict(ROW, step=step) for step in (1, 2)], predicted_gib=0.5, limit_gib=1.0, say=say),
+        charts.judge_chart(JUDGED, say=say),
+        charts.kept_mass_chart([{"temperature": t, "kept_mass": 1 - 0.003 * t} for t in (1, 1.5)], temperature=1.5, say=say),
+        overlay_chart([{"run": "a", "step": step, "loss": 0.1 * step} for step in (1, 2)], say=say),
+        memory.memory_chart(
+            [{"window_tokens": 2048, "mode": "online", "part": "gradients", "gib": 1.25}], mode="online", top_gib=1.5, say=say
+        ),
+        charts.belief_chart([{"label": "a", "rank": 0, "part": "kept", "p": 0.012, "low": 0, "high": 0, "at_one": 0.012}], say=say),
+        charts.taught_chart([{"label": "a", "rank": 0, "mode": "drop", "p": 0.012, "teacher": 0.01}], say=say),
+        charts.mass_chart([{"kind": "curve", "t": "T = 1", "k": k, "mass": 0.5} for k in (1, 2)], say=say),
+    ]
+    for chart in made:
+        assert chart.to_dict()["config"]["locale"]["number"]["decimal"] == ","
+        assert not re.search(r">[^<]*\d\.\d[^<]*<", re.sub(r"<style.*?</style>", "", drawn(chart))), chart.to_dict()["title"]
+    assert "locale" not in charts.plan_chart().to_dict()["config"], "English is Vega's own"
+    assert sum(bool(re.search(r">[^<]*\d,\d[^<]*<", drawn(chart))) for chart in made[:8]) == 8
+    assert "2\u202f048" in drawn(made[6])

@@ -81,7 +81,7 @@ def mass_chart(rows: Rows = LIVE, *, say: Say = ENGLISH) -> Any:
     layers = [
         of("share").mark_rule(color=GREY, strokeDash=[2, 4]).encode(y="mass:Q"),
         of("curve").mark_line(color=GREY, strokeWidth=1.3).encode(x=x, y=y, detail="t:N", tooltip=tooltip),
-        of("name").mark_text(color=GREY, align="left", dx=3, dy=-6, fontSize=10).encode(x="k:Q", y="mass:Q", text="t:N"),
+        of("name").mark_text(color=GREY, align="right", dx=-2, dy=-6, fontSize=10).encode(x="k:Q", y="mass:Q", text="t:N"),
         of("chosen").mark_line(color=BLUE, strokeWidth=3).encode(x=x, y=y, tooltip=tooltip),
         of("point").mark_point(color=VERMILION, size=110, filled=True, opacity=1).encode(x="k:Q", y="mass:Q", tooltip=tooltip),
     ]

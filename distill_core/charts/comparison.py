@@ -86,7 +86,7 @@ def overlay_chart(rows: Sequence[Row] = (), *, picture: str = "loss", say: Say =
             tooltip=["run:N", "step:Q", alt.Tooltip("value:Q", title=say(axis), format=".4f")],
         )
     )
-    chart = styled(alt.layer(lines, *_ends(shown, colors, lowest=0.0 if picture == "memory" else None)), say(question), height=300)
+    chart = styled(alt.layer(lines, *_ends(shown, colors, lowest=0.0 if picture == "memory" else None)), say(question), height=300, say=say)
     title = alt.TitleParams(say(question), subtitle=textwrap.wrap(say(reading), 54))
     return chart.properties(title=title, usermeta={"embedOptions": {"actions": False}})
 

@@ -52,7 +52,12 @@ def memory_chart(
     question, reading = QUESTIONS[mode]
     order = {part: place for place, part in enumerate(PART_COLORS)}
     mine = [
-        {"window": f"{row['window_tokens']:,}", "part": say(PART_NAMES[row["part"]]), "gib": row["gib"], "place": order[row["part"]]}
+        {
+            "window": say.figure(f"{row['window_tokens']:,}"),
+            "part": say(PART_NAMES[row["part"]]),
+            "gib": row["gib"],
+            "place": order[row["part"]],
+        }
         for row in rows
         if row["mode"] == mode
     ]
@@ -75,8 +80,8 @@ def memory_chart(
             ],
         )
     )
-    layers = [bars, *_limits(limits, top_gib), *_points(points, mode, windows)]
-    chart = styled(alt.layer(*layers), say(question), height=360)
+    layers = [bars, *_limits(limits, top_gib), *_points(points, mode, windows, say)]
+    chart = styled(alt.layer(*layers), say(question), height=360, say=say)
     title = alt.TitleParams(say(question), subtitle=textwrap.wrap(say(reading), 46))
     return chart.properties(title=title, usermeta={"embedOptions": {"actions": False}})
 
@@ -97,8 +102,8 @@ def _readable(base: Any, *, align: str, dy: int) -> list[Any]:
     return [rim, base.mark_text(**place, color="#2b2f36")]
 
 
-def _points(points: Sequence[Row], mode: str, windows: Sequence[str]) -> list[Any]:
-    shown = [{**point, "window": f"{point['window_tokens']:,}"} for point in points if point["mode"] == mode]
+def _points(points: Sequence[Row], mode: str, windows: Sequence[str], say: Say) -> list[Any]:
+    shown = [{**point, "window": say.figure(f"{point['window_tokens']:,}")} for point in points if point["mode"] == mode]
     shown = [point for point in shown if point["window"] in windows]
     if not shown:
         return []

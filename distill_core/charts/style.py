@@ -22,6 +22,14 @@ LIVE: Final[Live] = "live"
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, GREY = "#0f7dbf", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#a04a8c", "#8a8f98"
 
 
+LOCALES = {
+    "pt": alt.Locale(
+        number=alt.NumberLocale(decimal=",", thousands="\N{NARROW NO-BREAK SPACE}", grouping=[3], currency=["", "\N{NO-BREAK SPACE}€"])
+    )
+}
+"""Language -> how Vega writes numbers on axes and in tooltips: the marks that language.Say.figure writes. English is Vega's own."""
+
+
 def data_of(rows: Rows) -> Any:
     return alt.NamedData(name=LIVE) if isinstance(rows, str) else alt.Data(values=[dict(row) for row in rows])
 
@@ -39,7 +47,7 @@ def styled(chart: Any, question: str, reading: str = "", *, height: int = 280, s
         "scaleFactor": {"png": 2},
         "i18n": {"CLICK_TO_VIEW_ACTIONS": say("Save this chart"), "PNG_ACTION": say("Save as PNG"), "SVG_ACTION": say("Save as SVG")},
     }
-    return (
+    made = (
         chart.properties(title=_title(question, reading), width="container", height=height, usermeta={"embedOptions": menu})
         .configure(background="transparent", font="sans-serif", autosize=alt.AutoSizeParams(type="fit", contains="padding", resize=True))
         .configure_view(strokeWidth=0)
@@ -47,6 +55,7 @@ def styled(chart: Any, question: str, reading: str = "", *, height: int = 280, s
         .configure_title(anchor="start", fontSize=13, subtitleFontSize=11, offset=8)
         .configure_legend(orient="bottom", title=None, labelFontSize=11, symbolStrokeWidth=3, columnPadding=14, labelLimit=0, columns=2)
     )
+    return made.configure(locale=LOCALES[say.code]) if say.code in LOCALES else made
 
 
 def spec(chart: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from .. import metrics
-from ..runs import Run, list_runs
+from ..runs import Run, list_runs, of_each
 
 Row = dict[str, Any]
 Measured = Literal["judged", "while training"]
@@ -24,13 +24,18 @@ def evaluation_of(run: Run) -> dict[str, Any] | None:
         return None
 
 
+def _dated_evaluation(run: Run) -> list[tuple[float, dict[str, Any]]]:
+    """[(when it was written, the run's evaluation)], or []."""
+    evaluation = evaluation_of(run)
+    return [] if evaluation is None else [(run.evaluation_path.stat().st_mtime, evaluation)]
+
+
 def judgements(runs: Iterable[Run]) -> dict[str, Row]:
     """By run id: the row of the newest evaluation.json that speaks of it, as student or as hard-label twin, with the prompts and the
     teacher's row beside it."""
     found: list[tuple[float, dict[str, Any]]] = []
-    for run in runs:
-        if (evaluation := evaluation_of(run)) is not None:
-            found.append((run.evaluation_path.stat().st_mtime, evaluation))
+    for _, read in of_each(runs, _dated_evaluation):
+        found += read
     rows: dict[str, Row] = {}
     for _, evaluation in sorted(found, key=lambda item: item[0]):
         by_who = {row["who"]: row for row in evaluation["rows"]}
@@ -72,10 +77,12 @@ def quality_rows(runs: Sequence[Run]) -> list[Row]:
     """
     known = list_runs()
     judged = judgements(known)
-    cache_of = {run.id: run.inputs().get("cache") for run in runs}
-    rows = [{"run": run_id, "cache": cache_of[run_id]} | _plain(row) for run_id, row in qualities(runs, known=known).items()]
+    there = of_each(runs, Run.inputs)
+    cache_of = {run.id: inputs.get("cache") for run, inputs in there}
+    figures = qualities([run for run, _ in there], known=known)
+    rows = [{"run": run_id, "cache": cache_of[run_id]} | _plain(row) for run_id, row in figures.items()]
     rows.sort(key=lambda row: (row["kl_to_teacher"] is None, row["kl_to_teacher"]))
-    teachers = {cache_of[run.id]: judged[run.id]["teacher"] for run in runs if judged.get(run.id, {}).get("teacher")}
+    teachers = {cache_of[run.id]: judged[run.id]["teacher"] for run, _ in there if judged.get(run.id, {}).get("teacher")}
     lines = [
         {"run": None, "cache": cache} | {name: row.get(name) for name in FIGURES} | {"measured": "judged"}
         for cache, row in teachers.items()

@@ -10,7 +10,7 @@ from ..cache.manifest import read_record
 from ..catalog.weights import read_safetensors
 from ..errors import CacheError, DistillError
 from ..paths import caches_dir
-from ..runs import Run, Status, list_runs
+from ..runs import Run, Status, list_runs, of_each
 from .quality import MEASURES, qualities
 
 Row = dict[str, Any]
@@ -37,7 +37,9 @@ def manifest_of(cache: str | None) -> Manifest | None:
 
 def active_runs() -> list[Run]:
     """Runs that wait or work now, newest first: what a page reads again and again, so it asks the status of those only."""
-    return [run for run in list_runs() if run.stored_status().is_active and run.status().is_active]
+    return [
+        run for run, is_active in of_each(list_runs(), lambda run: run.stored_status().is_active and run.status().is_active) if is_active
+    ]
 
 
 def run_rows(runs: Sequence[Run] | None = None, *, now_s: float | None = None) -> list[Row]:
@@ -47,11 +49,12 @@ def run_rows(runs: Sequence[Run] | None = None, *, now_s: float | None = None) -
     """
     everything = list_runs()
     chosen = everything if runs is None else runs
-    figures = qualities([run for run in chosen if run.stored_status().kind == "train"], known=everything)
+    stored = of_each(chosen, Run.stored_status)
+    figures = qualities([run for run, status in stored if status.kind == "train"], known=everything)
     manifests: dict[str | None, Manifest | None] = {}
     rows = []
-    for run in chosen:
-        status, cache = run.status(), inputs_of(run).get("cache")
+    for run, status in of_each(chosen, Run.status):
+        cache = inputs_of(run).get("cache")
         if cache not in manifests:
             manifests[cache] = manifest_of(cache)
         quality = figures.get(run.id, {})
@@ -130,14 +133,17 @@ def cache_rows(*, now_s: float | None = None) -> list[Row]:
     if not caches_dir().is_dir():
         return []
     now = time.time() if now_s is None else now_s
-    runs = [(run, run.stored_status(), inputs_of(run)) for run in list_runs()]
+    runs = [(run, status, inputs_of(run)) for run, status in of_each(list_runs(), Run.stored_status)]
     rows = []
     for folder in caches_dir().iterdir():
         if not (folder / "plan.json").is_file() and not (folder / "manifest.json").is_file():
             continue
         manifest = manifest_of(folder.name)
         complete = (folder / "manifest.json").is_file()
-        made_s = (folder / ("manifest.json" if complete else "plan.json")).stat().st_mtime
+        try:
+            made_s = (folder / ("manifest.json" if complete else "plan.json")).stat().st_mtime
+        except FileNotFoundError:  # just being deleted
+            continue
         made_by = next((status for _, status, _ in runs if status.kind == "capture" and status.result.get("cache") == folder.name), None)
         rows.append(
             {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import DistillConfig
-from ..runs import Run
+from ..runs import Run, of_each
 
 Row = dict[str, Any]
 
@@ -43,7 +43,7 @@ def run_settings(run: Run) -> dict[str, Any]:
 
 def run_differences(runs: Sequence[Run]) -> list[Row]:
     """What differs between runs: rows of {'setting', RUN ID: value, …}."""
-    return differences({run.id: run_settings(run) for run in runs})
+    return differences({run.id: settings for run, settings in of_each(runs, run_settings)})
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,8 @@ def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:
     """Training runs, grouped by all but their seed, in the order in which each group first appears; other kinds are passed over."""
     found: dict[str, list[tuple[int, Run]]] = {}
     shared: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        if run.stored_status().kind != "train":
-            continue
-        settings = learned_settings(run)
+    trainings = [run for run, status in of_each(runs, Run.stored_status) if status.kind == "train"]
+    for run, settings in of_each(trainings, learned_settings):
         seed = settings.pop(SEED)
         key = repr(sorted(settings.items()))
         shared[key] = settings

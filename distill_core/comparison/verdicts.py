@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..language import ENGLISH, Say, later
-from ..runs import Run, list_runs
+from ..runs import Run, list_runs, of_each
 from .quality import evaluation_of, qualities
 from .settings import SeedGroup, differences, seed_groups
 
@@ -161,7 +161,8 @@ def _pairs(group: SeedGroup, twins: Sequence[SeedGroup], figures: dict[str, dict
 
     def ended(groups: Sequence[SeedGroup]) -> dict[int, Run]:
         """By seed, the newest that is done: an unfinished training is no equal budget."""
-        members = [(run.stored_status(), seed, run) for found in groups for seed, run in zip(found.seeds, found.runs)]
+        seeds = {run: seed for found in groups for seed, run in zip(found.seeds, found.runs)}
+        members = [(status, seeds[run], run) for run, status in of_each(seeds, Run.stored_status)]
         members.sort(key=lambda member: member[0].created_s)
         return {seed: run for status, seed, run in members if status.state == "done" and run.id in figures}
 

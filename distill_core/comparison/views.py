@@ -60,16 +60,16 @@ def table_rows(rows: Sequence[Row], *, say: Say = ENGLISH) -> list[dict[str, Any
             "state": say(STATES[row["state"]]),
             "age": show_time(row["age_s"]),
             "hard_share": f"{row['ce_weight'] / weights:.0%}" if weights else None,
-            "parameters": show_count(row["num_parameters"]) if row.get("num_parameters") else None,
-            "disk": show_disk(row["disk_bytes"]),
-            **{name: _figure(row.get(name), form) for name, form in FORMS.items()},
+            "parameters": say.figure(show_count(row["num_parameters"])) if row.get("num_parameters") else None,
+            "disk": say.figure(show_disk(row["disk_bytes"])),
+            **{name: _figure(row.get(name), form, say) for name, form in FORMS.items()},
         }
         lines.append({say(COLUMNS[name]): "" if cells.get(name) is None else cells[name] for name in shown})
     return lines
 
 
-def _figure(value: float | None, form: str) -> str | None:
-    return None if value is None else format(value, form)
+def _figure(value: float | None, form: str, say: Say) -> str | None:
+    return None if value is None else say.figure(format(value, form))
 
 
 def csv_of(rows: Sequence[Row]) -> bytes:
@@ -98,7 +98,7 @@ def difference_table(rows: Sequence[Row], runs: Sequence[str], *, say: Say = ENG
     head = "".join(f"<th>{escape(run)}</th>" for run in runs)
     lines = "".join(
         f"<tr><th><code>{escape(row['setting'])}</code></th>"
-        + "".join(f'<td data-label="{escape(run)}">{_setting(row[run], say)}</td>' for run in runs)
+        + "".join(f'<td data-label="{escape(run)}">{_setting(row.get(run), say)}</td>' for run in runs)
         + "</tr>"
         for row in rows
     )
@@ -127,10 +127,10 @@ def quality_table(rows: Sequence[Row], *, say: Say = ENGLISH) -> str:
     )
     lines = []
     for row in rows:
-        cells = [_figure(row.get(name), form) for name, form in FORMS.items()]
-        cells.append(show_count(row["num_parameters"]) if row.get("num_parameters") else None)
-        cells.append(show_disk(row["disk_bytes"]) if row.get("disk_bytes") else None)
-        cells.append(_figure(row.get("tokens_per_s"), ",.0f"))
+        cells = [_figure(row.get(name), form, say) for name, form in FORMS.items()]
+        cells.append(say.figure(show_count(row["num_parameters"])) if row.get("num_parameters") else None)
+        cells.append(say.figure(show_disk(row["disk_bytes"])) if row.get("disk_bytes") else None)
+        cells.append(_figure(row.get("tokens_per_s"), ",.0f", say))
         cells.append(say("when judged") if row["measured"] == "judged" else say("while training"))
         measured = "".join(
             f'<td data-label="{escape(head)}">{escape(cell) if cell else "–"}</td>' for head, cell in zip(heads, cells, strict=True)
@@ -207,6 +207,7 @@ def at_work(rows: Sequence[Row], *, say: Say = ENGLISH) -> str:
         return f'<p class="walk-quiet">{escape(say("Nothing is running now."))}</p>'
     lines = []
     for row in active:
-        share = f" {row['done']:,} / {row['total']:,}" if row.get("total") else ""
+        done, total = (say.figure(f"{row.get(name) or 0:,}") for name in ("done", "total"))
+        share = f" {done} / {total}" if row.get("total") else ""
         lines.append(f"<li><b>{escape(row['id'])}</b>: {escape(say(STATES[row['state']]))}{share}</li>")
     return f'<ul class="walk-notes">{"".join(lines)}</ul>'

@@ -23,12 +23,24 @@ LANGUAGES = {"en": "English", "pt": "Português"}
 """Code, as in the address (`?lang=pt`) and in HTML's `lang` -> its own name."""
 
 
+_MARKS = str.maketrans({",": "\N{NARROW NO-BREAK SPACE}", ".": ","})
+"""'2,048' would be read as a little more than two in Portuguese, and '2.048' as two thousand."""
+_NUMBER = r"[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(e[+-]\d+)?%?"
+_FIGURE = re.compile(rf"{_NUMBER}( ± {_NUMBER})?([TBMk]| (GiB|MiB|TB|GB|MB|kB|bytes|×))?")
+"""A number as the core writes it: '15,538', '1.25 GiB', '2.16M', '99.3% ± 0.1%'."""
+
+
+def _portuguese(value: str) -> str:
+    """A figure with Portuguese marks; anything else as it is."""
+    return value.translate(_MARKS) if _FIGURE.fullmatch(value) else value
+
+
 class _Formatter(string.Formatter):
-    """str.format, but with a narrow space between thousands: '2,048' would be read as a little more than two in Portuguese."""
+    """str.format, but numbers, and figures that are text already, get Portuguese marks."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         shown = str(super().format_field(value, format_spec))
-        return shown.replace(",", "\N{NARROW NO-BREAK SPACE}") if isinstance(value, (int, float)) else shown
+        return shown.translate(_MARKS) if isinstance(value, (int, float)) else _portuguese(shown)
 
 
 _PORTUGUESE_NUMBERS = _Formatter()
@@ -47,6 +59,15 @@ class Say:
         said = self.words.get(english, english)
         return said.format(**values) if self.code == "en" else _PORTUGUESE_NUMBERS.vformat(said, (), values)
 
+    @property
+    def locale(self) -> str:
+        """What browsers call this way to write numbers."""
+        return {"pt": "pt-PT"}.get(self.code, self.code)
+
+    def figure(self, shown: str) -> str:
+        """A number with its unit, '1.25 GiB', with this language's decimal and thousands marks; anything else as it is."""
+        return shown if self.code == "en" else _portuguese(shown)
+
     def known(self, words: str) -> str:
         """Words that the core made, such as a run's phase or a note on a model: in this language where the catalogue has them.
 
@@ -56,7 +77,7 @@ class Say:
             return self.words.get(words, words)
         for pattern, said in core_patterns(self.code):
             if found := pattern.fullmatch(words):
-                return said.format(**{name: self.known(_spaced(value)) for name, value in found.groupdict().items()})
+                return said.format(**{name: self.known(_portuguese(value)) for name, value in found.groupdict().items()})
         return words
 
 
@@ -93,11 +114,6 @@ def core_patterns(code: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 def _pattern(english: str) -> re.Pattern[str]:
     parts = string.Formatter().parse(english)
     return re.compile("".join(re.escape(text) + (f"(?P<{name}>.*?)" if name else "") for text, name, _, _ in parts))
-
-
-def _spaced(value: str) -> str:
-    """'15,538' with a narrow space in place of the comma, as `say` writes numbers; anything else as it is."""
-    return value.replace(",", "\N{NARROW NO-BREAK SPACE}") if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else value
 
 
 ENGLISH = in_language("en")

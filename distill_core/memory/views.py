@@ -104,15 +104,16 @@ def published_points(config: DistillConfig, *, say: Say = ENGLISH) -> list[dict[
     if not is_published_setting(config):
         return []
     kinds = {"published": say("published"), "estimated": say("estimated")}
+    sizes = [(point, say.figure(f"{point.gigabytes:g} GB"), say.figure(f"{point.gib:.1f} GiB")) for point in PUBLISHED]
     return [
         {
             "mode": point.mode,
             "window_tokens": point.window_tokens,
             "gib": point.gib,
             "kind": kinds[point.kind],
-            "label": f"Multiverse Computing: {point.gigabytes:g} GB = {point.gib:.1f} GiB, {kinds[point.kind]}",
+            "label": f"Multiverse Computing: {gb} = {gib}, {kinds[point.kind]}",
         }
-        for point in PUBLISHED
+        for point, gb, gib in sizes
     ]
 
 
@@ -124,9 +125,9 @@ def published_table(plans: Mapping[int, Mapping[Mode, int]], *, say: Say = ENGLI
         kind = say("published") if point.kind == "published" else say("estimated")
         cells = (
             say(NAMES[point.mode]),
-            f"{point.gigabytes:g} GB, {kind}",
-            f"{plans[point.window_tokens][point.mode] / 1e9:.1f} GB",
-            f"{point.step_s:g}" if point.step_s else "–",
+            f"{say.figure(f'{point.gigabytes:g} GB')}, {kind}",
+            say.figure(f"{plans[point.window_tokens][point.mode] / 1e9:.1f} GB"),
+            say.figure(f"{point.step_s:g}") if point.step_s else "–",
         )
         told = "".join(f'<td data-label="{escape(name)}">{escape(cell)}</td>' for name, cell in zip(heads[1:], cells, strict=True))
         lines.append(f"<tr><th>{say('{count:,}', count=point.window_tokens)}</th>{told}</tr>")

@@ -15,6 +15,8 @@ SHOWN_TOKENS = 10
 TAUGHT_TOKENS = 6
 CURVES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 """Temperatures that are always drawn in the mass chart."""
+NAME_WIDTH, NAME_HEIGHT = 0.16, 0.065
+"""Room that the name of a curve takes in the mass chart on a phone: shares of the two axes, the one of K being logarithmic."""
 ENTRY_BYTES = 6
 """An entry before compression: an id and a float16."""
 
@@ -65,18 +67,33 @@ def taught_rows(place: Place, opened: OpenCache, belief: Belief, *, divergence: 
     return rows
 
 
-def mass_rows(table: MassTable, *, temperature: float, top_k: int) -> list[dict[str, Any]]:
-    """For charts.mass_chart: curves over K, about ten points a decade, the chosen one, and the chosen point."""
+def mass_rows(table: MassTable, *, temperature: float, top_k: int, say: Say = ENGLISH) -> list[dict[str, Any]]:
+    """For charts.mass_chart: curves over K, about ten points a decade, the chosen one, the chosen point, and names where there is room."""
     ks = sorted({1, table.top_k, top_k, *(round(10 ** (step / 10)) for step in range(40))})
     ks = [k for k in ks if k <= table.top_k]
     rows: list[dict[str, Any]] = [{"kind": "share", "mass": share} for share in (MUCH, MOST)]
-    for t in sorted({*CURVES, temperature}):
+    shown = sorted({*CURVES, temperature})
+    names = {t: f"T = {say.figure(f'{t:g}')}" for t in shown}
+    for t in shown:
         mass_K = table.at(t)
         kind = "chosen" if t == temperature else "curve"
-        rows += [{"kind": kind, "t": f"T = {t:g}", "k": k, "mass": round(float(mass_K[k - 1]), 5)} for k in ks]
-        rows.append({"kind": "name", "t": f"T = {t:g}", "k": 1, "mass": round(float(mass_K[0]), 5)})
-    rows.append({"kind": "point", "t": f"T = {temperature:g}", "k": top_k, "mass": float(table.at(temperature)[top_k - 1])})
+        rows += [{"kind": kind, "t": names[t], "k": k, "mass": round(float(mass_K[k - 1]), 5)} for k in ks]
+        if (k := _room_for_name(table, t, shown)) is not None:
+            rows.append({"kind": "name", "t": names[t], "k": k, "mass": round(float(mass_K[k - 1]), 5)})
+    rows.append({"kind": "point", "t": names[temperature], "k": top_k, "mass": float(table.at(temperature)[top_k - 1])})
     return rows
+
+
+def _room_for_name(table: MassTable, temperature: float, shown: list[float]) -> int | None:
+    """The smallest K at which a curve's name, to the upper left of its point, touches no other curve; none where all run too close."""
+    width = table.top_k**NAME_WIDTH
+    for place in range(1, 13):
+        k = round(table.top_k ** (NAME_WIDTH + place * (1 - NAME_WIDTH) / 12))
+        mass, left = table.at(temperature)[k - 1], max(1, int(k / width))
+        above = [table.at(t)[[left - 1, k - 1]] for t in shown if t != temperature]
+        if mass <= 1 - NAME_HEIGHT / 2 and all(other[1] < mass or other[0] >= mass + NAME_HEIGHT for other in above):
+            return k
+    return None
 
 
 # ---- sentences

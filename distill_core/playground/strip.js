@@ -24,10 +24,13 @@ export default (() => {
     return node;
   };
   const visible = (text) => text.replaceAll("\n", "⏎").replaceAll(" ", "␣");
-  const percent = (p) => `${(100 * p).toFixed(p < 0.01 ? 2 : 1)} %`;
 
   function render({ model, el }) {
     const [tokens, words] = [model.get("tokens"), model.get("words")];
+    const percent = (p) => {
+      const digits = p < 0.01 ? 2 : 1;
+      return `${(100 * p).toLocaleString(words.locale, { minimumFractionDigits: digits, maximumFractionDigits: digits })} %`;
+    };
     const root = make("div", "strip");
     const [inside, text, choices] = [make("div", "inside"), make("div", "text"), make("div", "choices")];
     const asked = tokens.flatMap((token, place) => (token.asked ? [place] : []));

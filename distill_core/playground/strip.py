@@ -24,6 +24,7 @@ class TokenStrip(anywidget.AnyWidget):
 
     def __init__(self, window: Window, *, position: int | None = None, say: Say = ENGLISH) -> None:
         words = {
+            "locale": say.locale,
             "label": say("The window's tokens"),
             "said": say("The text goes on with {token}, {p} by the teacher.", token="{token}", p="{p}"),
             "help": say("Click a token, or use the arrow keys. The stronger its colour, the more it surprised the teacher."),

@@ -30,7 +30,7 @@ def model_facts(model: ModelFacts, *, say: Say = ENGLISH) -> str:
         pairs.append((show_disk(model.disk_bytes), say("on disk") if model.kind != "hub" else say("to download")))
     pairs.append((model.license or say("not stated"), say("licence")))
     gated = say("Gated: its owner wants the terms accepted on its Hugging Face page first, and a token on this machine.")
-    return facts(pairs) + notes([*([gated] if model.gated else []), *map(say.known, model.notes)])
+    return facts(pairs, say=say) + notes([*([gated] if model.gated else []), *map(say.known, model.notes)])
 
 
 def cost(estimate: Estimate, *, say: Say = ENGLISH) -> str:
@@ -41,7 +41,7 @@ def cost(estimate: Estimate, *, say: Say = ENGLISH) -> str:
         (say("about {time}", time=show_time(estimate.capture_s)), say("reading ({source})", source=say.known(estimate.speed_from or ""))),
         (f"{estimate.readings:.3g} ×", say("readings that one training would ask of an online teacher")),
     ]
-    return facts(pairs)
+    return facts(pairs, say=say)
 
 
 def cache_facts(cache: Cache, kept: Mapping[str, float], *, say: Say = ENGLISH) -> str:
@@ -62,7 +62,7 @@ def cache_facts(cache: Cache, kept: Mapping[str, float], *, say: Say = ENGLISH) 
         (f"{kept['kept_mass']:.2%}", belief),
         (f"{-manifest.mean('gold_logprob', 'heldout'):.3f}", say("nats per held-out token: the teacher's own score")),
     ]
-    return facts(pairs)
+    return facts(pairs, say=say)
 
 
 def student_facts(student: ModelFacts, teacher: ModelFacts, *, say: Say = ENGLISH) -> str:
@@ -74,7 +74,7 @@ def student_facts(student: ModelFacts, teacher: ModelFacts, *, say: Say = ENGLIS
         (say("{part:,} of {all:,}", part=student.num_layers, all=teacher.num_layers), say("layers")),
         (say("{part:,} of {all:,}", part=student.hidden_size, all=teacher.hidden_size), say("width")),
     ]
-    return facts(pairs)
+    return facts(pairs, say=say)
 
 
 def stale(changed: Sequence[str], *, say: Say = ENGLISH) -> str:
@@ -105,9 +105,9 @@ def formula(loss: Mapping[str, Any], *, say: Say = ENGLISH) -> str:
         "reverse_kl": f"KL({student} ‖ {teacher})",
         "jsd": f"JSD({teacher}, {student})",
     }[loss["divergence"]]
-    squared = f" × {temperature:g}²" if temperature != 1 else ""
+    squared = f" × {say.figure(f'{temperature:g}')}²" if temperature != 1 else ""
     at = " " + say("at T = {temperature:g}", temperature=temperature) if temperature != 1 else ""
-    parts = [f"{1 - hard:g}{squared} × {measure}{at}"] if hard < 1 else []
+    parts = [f"{say.figure(f'{1 - hard:g}')}{squared} × {measure}{at}"] if hard < 1 else []
     if hard > 0:
         parts.append(say("{weight:g} × cross-entropy with the text's next token", weight=hard))
     if loss["z_loss_weight"]:
@@ -139,7 +139,7 @@ def suggestions(models: Sequence[tuple[str, int]], *, say: Say = ENGLISH) -> str
     """Pretrained students that share the teacher's tokenizer, by id and size."""
     if not models:
         return quiet(say("Its tokens are compared with the teacher's before anything is trained."))
-    listed = ", ".join(f"<code>{text(name)}</code> ({show_count(size)})" for name, size in models)
+    listed = ", ".join(f"<code>{text(name)}</code> ({say.figure(show_count(size))})" for name, size in models)
     return quiet(say("Share its tokenizer: {models}.", models=listed))
 
 

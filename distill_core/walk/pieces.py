@@ -91,11 +91,10 @@ def locked(needs: str, then: str, *, say: Say = ENGLISH) -> str:
     return f'<div class="walk-locked"><b>{say("Needs {what}.", what=text(needs))}</b> {text(then)}</div>'
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
+def facts(pairs: Iterable[tuple[str, str]], *, say: Say = ENGLISH) -> str:
     """Figures with a word below each."""
-    return (
-        '<dl class="walk-facts">' + "".join(f"<div><dd>{text(figure)}</dd><dt>{text(word)}</dt></div>" for figure, word in pairs) + "</dl>"
-    )
+    inside = "".join(f"<div><dd>{text(say.figure(figure))}</dd><dt>{text(word)}</dt></div>" for figure, word in pairs)
+    return f'<dl class="walk-facts">{inside}</dl>'
 
 
 def press(button: str, words: str, *, state: StepState) -> str:

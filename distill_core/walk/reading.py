@@ -27,6 +27,10 @@ def tokens(rows: Sequence[Mapping[str, Any]], *, num_documents: int = 2, say: Sa
 
 def window(rows: Sequence[Mapping[str, Any]], *, temperature: float, say: Say = ENGLISH) -> str:
     """One window of a cache as a table, a token a line: how likely the teacher found it, and what it would have said instead."""
+
+    def percent(share: float, digits: int) -> str:
+        return say.figure(f"{share:.{digits}%}")
+
     lines = []
     for row in rows:
         token = text(row["token"]).replace("\n", "⏎")
@@ -37,10 +41,10 @@ def window(rows: Sequence[Mapping[str, Any]], *, temperature: float, say: Say = 
             continue
         choices = "".join(
             f"<li{' class=hit' if choice['token'] == row['token'] else ''} style='--share:{choice['probability']:.3f}'>"
-            f"{text(choice['token']).replace(chr(10), '⏎')} <small>{choice['probability']:.1%}</small></li>"
+            f"{text(choice['token']).replace(chr(10), '⏎')} <small>{percent(choice['probability'], 1)}</small></li>"
             for choice in row["choices"]
         )
-        figures = f"<td>{row['probability']:.2%}</td><td>{row['kept_mass']:.2%}</td>"
+        figures = f"<td>{percent(row['probability'], 2)}</td><td>{percent(row['kept_mass'], 2)}</td>"
         lines.append(f"<tr><td>{row['position']}</td><th>{token}</th>{figures}<td><ol>{choices}</ol></td></tr>")
     expected = say("what the teacher expected here, most likely first")
     heads = ("", say("token"), say("its probability"), say("kept mass"), expected)

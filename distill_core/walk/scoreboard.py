@@ -80,7 +80,7 @@ def judge_table(rows: Sequence[Mapping[str, Any]], *, say: Say = ENGLISH) -> str
         cells.append(show_disk(row["disk_bytes"]) if row.get("disk_bytes") else "–")
         cells.append(say("{count:,}", count=round(row["tokens_per_s"])) if row.get("tokens_per_s") else "–")
         strong = " class=strong" if row["who"] == "student" else ""
-        shown = "".join(f'<td data-label="{text(head)}">{cell}</td>' for head, cell in zip(heads, cells, strict=True))
+        shown = "".join(f'<td data-label="{text(head)}">{say.figure(cell)}</td>' for head, cell in zip(heads, cells, strict=True))
         lines.append(f"<tr{strong}><th scope=row>{text(who(row, say=say))}</th>{shown}</tr>")
     head = "".join(f"<th scope=col>{text(name)}</th>" for name in heads)
     return (

@@ -1,7 +1,9 @@
 """The page on runs without a browser: what is shown for what is ticked, and what a press deletes."""
 
 import importlib.util
+import json
 import os
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -11,9 +13,10 @@ from made_runs import judged, made
 
 from distill_core import paths
 from distill_core.cache import list_caches
-from distill_core.comparison import cache_rows, run_rows
+from distill_core.comparison import Deletion, cache_rows, run_rows
 from distill_core.language import ENGLISH, in_language
-from distill_core.runs import list_runs
+from distill_core.room import POLICY_VARIABLE, Visitor
+from distill_core.runs import list_runs, open_run
 
 
 @pytest.fixture
@@ -101,3 +104,43 @@ def test_delete_without_the_tick_deletes_nothing(page):
     press, unsure = pressed(is_sure=False)
     page.app.run(defs=ticked() | press | {"chosen": [], "picked": [], "deletions": defs["deletions"], "is_sure": unsure})
     assert [run.id for run in list_runs()] == ["kept"]
+
+
+def test_a_run_that_another_visitor_deletes_leaves_the_page_standing(page, small_cache):
+    """Deleted between the tick and the press, or between the listing and the reading: neither may raise."""
+    made("mine", bits=0.4, kl=0.5), made("theirs", bits=0.5, kl=0.6)
+    before = ticked("mine", "theirs", "small")
+    _, defs = page.app.run(defs=before)
+    shutil.rmtree(open_run("theirs").folder), shutil.rmtree(paths.caches_dir() / "small")
+    outputs, after = page.app.run(defs=before)
+    assert [run.id for run in after["chosen"]] == ["mine"]
+    assert [what.name for what in after["deletions"]] == ["mine"], "what is gone is not offered"
+    stale = {"chosen": defs["chosen"], "picked": defs["picked"], "deletions": defs["deletions"], "is_sure": SimpleNamespace(value=False)}
+    outputs, _ = page.app.run(defs=before | stale)
+    assert "What was set differently?" in text_of(outputs)
+    words = page.delete_all(defs["deletions"], Visitor(is_presenter=True))
+    assert "no run 'theirs'" in words
+    assert "no cache 'small'" in words
+    assert list_runs() == []
+
+
+@pytest.fixture
+def in_a_room(tmp_path, monkeypatch):
+    (tmp_path / "policy.json").write_text(json.dumps({}))
+    monkeypatch.setenv(POLICY_VARIABLE, str(tmp_path / "policy.json"))
+
+
+@pytest.mark.parametrize(("name", "is_presenter", "left"), [("Ada", False, ["bobs"]), ("", False, ["bobs", "adas"]), ("Eve", True, [])])
+def test_in_a_room_only_the_owner_and_the_presenter_delete(page, in_a_room, name, is_presenter, left):
+    made("adas").update(owner="Ada"), made("bobs").update(owner="Bob")
+    visitor = Visitor(name, is_presenter)
+    opening = {"query": {}, "say": ENGLISH, "address": "", "visitor": visitor, "kept": {"picked": []}}
+    outputs, defs = page.app.run(defs=opening | ticked("adas", "bobs"))
+    assert ("Not deleted: run bobs belongs to Bob" in text_of(outputs)) == (not is_presenter)
+    press, sure = pressed()
+    page.app.run(defs=opening | ticked() | press | {"chosen": [], "picked": [], "deletions": defs["deletions"], "is_sure": sure})
+    assert [run.id for run in list_runs()] == left
+    unrefused = [Deletion(what.kind, what.name, what.num_bytes) for what in defs["deletions"]]
+    words = page.delete_all(unrefused, visitor)  # a page that forgot to ask
+    assert [run.id for run in list_runs()] == left
+    assert ("belongs to Bob" in words) == (not is_presenter)

@@ -114,11 +114,16 @@ def test_an_unknown_language_is_english():
 
 
 def test_numbers_cannot_be_misread():
-    """2,048 is two and a bit to a Portuguese reader; decimals keep the point that charts and config files have."""
+    """2,048 is two and a bit to a Portuguese reader, and 2.048 two thousand."""
     say = in_language("pt")
     assert say("a sentence nobody translated: {count:,}", count=2048) == "a sentence nobody translated: 2\u202f048"
-    assert say("{share:.2%} and {count}", share=0.25, count=3) == "25.00% and 3"
+    assert say("{share:.2%} and {count}", share=0.25, count=3) == "25,00% and 3"
     assert say("{words}", words="a, b") == "a, b", "commas between words stay"
+    for figure, said in {"1.25 GiB": "1,25 GiB", "2.16M": "2,16M", "-1,234.5": "-1\u202f234,5", "99.3%": "99,3%", "<1": "<1"}.items():
+        assert say.figure(figure) == say("{figure}", figure=figure) == said
+        assert in_language("en").figure(figure) == figure
+    for name in ("Qwen3-0.6B", "v1.2.3", "config.json", "arXiv 2608.03796"):
+        assert say("{name}", name=name) == say.figure(name) == name, "a name is no number"
 
 
 def test_the_language_of_an_address():

@@ -1,13 +1,16 @@
 """Rows and sentences of the playground: nothing counted twice, nothing left out, and every figure the one that was computed."""
 
+import itertools
 import re
 
+import numpy as np
 import pytest
 import vl_convert
 
 from distill_core import charts, pictures, playground
 from distill_core.language import in_language
 from distill_core.playground.exercise import lesson_block
+from distill_core.playground.rows import CURVES
 
 TAILS = ("bucket", "renormalize", "drop")
 
@@ -63,6 +66,35 @@ def test_curves_are_the_table(opened):
     assert {row["t"] for row in rows if row["kind"] == "chosen"} == {"T = 1.2"}
     (point,) = [row for row in rows if row["kind"] == "point"]
     assert point["k"] == 7
+
+
+def flat(*levels):
+    """A table whose curves are level lines, one for each temperature that is always drawn."""
+    masses = np.repeat(np.array(levels)[:, None], 100, axis=1)
+    return playground.MassTable(CURVES, masses, masses, masses, 1)
+
+
+def test_only_curves_with_room_are_named():
+    apart = flat(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+    named = [row["t"] for row in playground.mass_rows(apart, temperature=1.0, top_k=7) if row["kind"] == "name"]
+    assert named == ["T = 0.5", "T = 1", "T = 1.5", "T = 2", "T = 3", "T = 4", "T = 8"]
+    close = flat(0.9, 0.89, 0.7, 0.69, 0.68, 0.4, 0.38)
+    named = [row["t"] for row in playground.mass_rows(close, temperature=1.0, top_k=7) if row["kind"] == "name"]
+    assert named == ["T = 0.5", "T = 1.5", "T = 4"], "the upper one of those that run together"
+    inside = flat(0.99, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+    assert "T = 0.5" not in [row["t"] for row in playground.mass_rows(inside, temperature=1.0, top_k=7) if row["kind"] == "name"]
+
+
+def test_names_of_curves_never_touch(opened):
+    """Any two are apart in height, or side by side: measured in the picture, as Vega draws it."""
+    for temperature in (1.0, 1.2, 4.0):
+        rows = playground.mass_rows(opened.mass, temperature=temperature, top_k=7)
+        picture = vl_convert.vegalite_to_svg(charts.mass_chart(rows).to_dict() | {"width": 360}, vl_version="6.4")
+        names = re.findall(r'transform="translate\(([-\d.]+),([-\d.]+)\)"[^>]*>T = [^<]*<', picture)
+        places = [(float(x), float(y)) for x, y in names]
+        assert len(places) == len(set(places)) >= 2
+        for one, other in itertools.combinations(places, 2):
+            assert abs(one[0] - other[0]) > 36 or abs(one[1] - other[1]) > 10, (temperature, one, other)
 
 
 def test_advice_says_what_was_counted(opened):
