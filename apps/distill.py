@@ -34,9 +34,15 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
+def languages(config, opening):
+    html(language.switch(query() | walk.carried(config, opening)))
+    return
+
+
+@app.cell(hide_code=True)
 def overview(found, say, states):
     column(
-        html(language.switch(query()) + pieces.hero(say)),
+        html(pieces.hero(say)),
         html(earlier.earlier_list(earlier.earlier_work(), query(), is_open=found.is_empty, say=say)),
         *(trouble(_words) for _words in found.problems),
         html(pieces.step_bar(states, *walk.what_next(found, say=say), is_fixed=mo.app_meta().mode == "run", say=say)),
@@ -246,7 +252,9 @@ def one_config(config, found, say):
 def opening():
     # read once: a reload finds its settings again, and a later change of the address does not reset the controls
     say = language.in_language(language.language_of(query()))
-    opening = walk.opening_config(walk.place_from(query()))
+    opening = walk.opening_config(walk.place_from(query()), query())
+    if walk.SETTINGS in mo.query_params():  # they are in the controls now, and would be old with the next change of one
+        mo.query_params().remove(walk.SETTINGS)
     visitor = room.visitor_of(mo.app_meta().request)
     return opening, say, visitor
 

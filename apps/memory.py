@@ -79,14 +79,15 @@ def choose(custom, custom_note, look_up, say, shape, student_choice, teacher_cho
         ),
         side_by_side(shape["batch"], shape["accumulation"], shape["top_k"]),
         side_by_side(shape["bf16"], shape["checkpointing"]),
+        side_by_side(shape["lora_rank"], shape["quantize"] if shape.value["lora_rank"] else None),
         side_by_side(shape["gpus"]),
     )
     return
 
 
 @app.cell(hide_code=True)
-def models_in_words(say, student, teacher):
-    mo.Html(views.model_line(teacher, say=say) + views.model_line(student, say=say))
+def models_in_words(config, say, student, teacher):
+    mo.Html(views.model_line(teacher, say=say) + views.model_line(student, say=say) + views.learned_words(student, config, say=say))
     return
 
 
@@ -193,6 +194,7 @@ def teacher_controls(say):
 def setting_controls(say):
     _names = [gpu.label for gpu in memory.gpus()]
     _shown = [gpu.label for gpu in memory.gpus() if gpu.label in ("RTX 4090, 24 GB", "A100, 80 GB", "H200, 141 GB")]
+    _precisions = {say("their own precision"): "", say("8 bits"): "8bit", say("4 bits (QLoRA)"): "4bit"}
     shape = mo.ui.dictionary(
         {
             "batch": mo.ui.slider(steps=[1, 2, 4, 8, 16, 32], value=1, show_value=True, label=say("Windows in a micro-batch")),
@@ -200,7 +202,11 @@ def setting_controls(say):
             "top_k": mo.ui.slider(steps=[10, 20, 50, 100, 200], value=100, show_value=True, label=say("Tokens kept per position (K)")),
             "bf16": mo.ui.checkbox(True, label=say("bfloat16 autocast")),
             "checkpointing": mo.ui.checkbox(False, label=say("compute activations twice: less memory, slower")),
-            "gpus": mo.ui.multiselect(_names, value=_shown, label=say("GPUs to draw")),
+            "lora_rank": mo.ui.slider(
+                steps=[0, 4, 8, 16, 32, 64, 128, 256], value=0, show_value=True, label=say("LoRA rank (0: all weights learn)")
+            ),
+            "quantize": mo.ui.dropdown(_precisions, value=say("their own precision"), label=say("With LoRA, its frozen weights in")),
+            "gpus": mo.ui.multiselect(_names, value=_shown, full_width=True, label=say("GPUs to draw")),
         }
     )
     window = mo.ui.slider(
@@ -236,7 +242,12 @@ def setting(shape, student, teacher):
     _at = shape.value
     config = DistillConfig().changed(
         teacher={"model": teacher.source},
-        student={"init": "pretrained", "model": student.source},
+        student={
+            "init": "pretrained",
+            "model": student.source,
+            "lora_rank": _at["lora_rank"] or None,
+            "quantize": (_at["lora_rank"] and _at["quantize"]) or None,  # read only where there are adapters
+        },
         capture={"top_k": _at["top_k"]},
         text={"packing": False},
         train={
@@ -294,7 +305,7 @@ def column(*items):
 
 @app.function(hide_code=True)
 def side_by_side(*items):
-    return mo.hstack(items, justify="start", align="end", wrap=True, gap=1.5)
+    return mo.hstack([item for item in items if item is not None], justify="start", align="end", wrap=True, gap=1.5)
 
 
 @app.function(hide_code=True)

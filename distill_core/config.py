@@ -247,7 +247,7 @@ def with_overrides(config: DistillConfig, pairs: dict[str, Any]) -> DistillConfi
         *sections, key = dotted.split(".")
         place = values
         for section in sections:
-            if section not in place:
+            if not isinstance(place.get(section), dict):
                 raise ConfigError(f"no section '{section}' in '{dotted}'.{did_you_mean(section, place)}")
             place = place[section]
         place[key] = value

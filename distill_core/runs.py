@@ -8,21 +8,19 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
 from . import engines
 from .config import DistillConfig, read_config
-from .errors import DistillError, RunError, did_you_mean
+from .errors import RunError, did_you_mean
 from .paths import checked_name, publish, runs_dir
 from .processes import is_alive, this_machine
 
-T = TypeVar("T")
 Kind = Literal["capture", "train", "evaluate"]
 State = Literal["queued", "running", "done", "failed", "stopped"]
 ACTIVE: tuple[State, ...] = ("queued", "running")
@@ -282,21 +280,6 @@ def list_runs(kind: Kind | None = None) -> list[Run]:
         if kind in (None, status.kind):
             found.append((status.created_s, folder))
     return [Run(folder) for _, folder in sorted(found, reverse=True)]
-
-
-def of_each(runs: Iterable[Run], read: Callable[[Run], T]) -> list[tuple[Run, T]]:
-    """Each run with what `read` finds of it, without runs that were deleted since they were listed: another visitor may do that.
-
-    Raises what `read` raises of a run that is still there.
-    """
-    found = []
-    for run in runs:
-        try:
-            found.append((run, read(run)))
-        except (DistillError, FileNotFoundError):
-            if (run.folder / "status.json").exists():
-                raise
-    return found
 
 
 def delete_run(run_id: str) -> int:

@@ -8,7 +8,7 @@ import vl_convert
 
 from distill_core import charts
 from distill_core.charts import memory
-from distill_core.charts.comparison import overlay_chart
+from distill_core.charts.comparison import PICTURES, overlay_chart
 from distill_core.language import in_language
 
 ROW = {"run": "student", "step": 1, "loss": 2.0, "kl": 1.0, "ce": 2.5, "floor": 0.0, "teacher_nll": 0.7}
@@ -35,6 +35,11 @@ PLAN = [{"mode": mode, "part": part, "gib": 0.5} for mode in ("online", "offline
 JUDGED = [{"who": who, "bits_per_byte": 1.0, "kl_to_teacher": 0.1, "top1_agreement": 0.5} for who in charts.WHO_COLORS]
 
 
+def title(spec, part="text") -> str:
+    """Its lines as one."""
+    return " ".join([spec["title"][part]] if isinstance(spec["title"][part], str) else spec["title"][part])
+
+
 def drawn(chart) -> str:
     """The chart as SVG: Vega itself finds faults that a schema check passes."""
     spec = chart.to_dict()
@@ -45,7 +50,7 @@ def drawn(chart) -> str:
 @pytest.mark.parametrize("make", LIVE_CHARTS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("rows", [[], [ROW, LOOK]], ids=["empty", "rows"])
 def test_training_charts_draw(make, rows):
-    assert make([dict(row, step=step, windows=step) for step in (1, 2) for row in rows]).to_dict()["title"]["text"].endswith("?")
+    assert title(make([dict(row, step=step, windows=step) for step in (1, 2) for row in rows]).to_dict()).endswith("?")
     assert drawn(make(rows)).startswith("<svg")
 
 
@@ -69,17 +74,17 @@ def test_live_specs_start_empty_and_read_the_live_source(make):
     ],
 )
 def test_other_charts_draw(chart):
-    assert chart.to_dict()["title"]["text"].endswith("?")
+    assert title(chart.to_dict()).endswith("?")
     assert drawn(chart).startswith("<svg")
 
 
 def test_a_far_limit_is_said_and_a_near_one_is_drawn():
     far = charts.memory_chart([ROW], predicted_gib=0.5, limit_gib=80)
-    assert "80.0 GiB" in far.to_dict()["title"]["subtitle"]
+    assert "80.0 GiB" in title(far.to_dict(), "subtitle")
     assert "limit of this device: 1.0 GiB" in drawn(charts.memory_chart([ROW], predicted_gib=0.5, limit_gib=1.0))
     assert "planned: 0.50 GiB" in drawn(far)
-    assert "far to the right" in charts.plan_chart(PLAN, limit_gib=400).to_dict()["title"]["subtitle"]
-    assert "Dashed line" in charts.plan_chart(PLAN, limit_gib=4).to_dict()["title"]["subtitle"]
+    assert "far to the right" in title(charts.plan_chart(PLAN, limit_gib=400).to_dict(), "subtitle")
+    assert "Dashed line" in title(charts.plan_chart(PLAN, limit_gib=4).to_dict(), "subtitle")
 
 
 def test_one_spike_is_seen():
@@ -109,9 +114,31 @@ def test_portuguese_charts_write_numbers_with_a_comma():
         charts.taught_chart([{"label": "a", "rank": 0, "mode": "drop", "p": 0.012, "teacher": 0.01}], say=say),
         charts.mass_chart([{"kind": "curve", "t": "T = 1", "k": k, "mass": 0.5} for k in (1, 2)], say=say),
     ]
+    english = charts.plan_chart().to_dict()["config"]
     for chart in made:
         assert chart.to_dict()["config"]["locale"]["number"]["decimal"] == ","
         assert not re.search(r">[^<]*\d\.\d[^<]*<", re.sub(r"<style.*?</style>", "", drawn(chart))), chart.to_dict()["title"]
-    assert "locale" not in charts.plan_chart().to_dict()["config"], "English is Vega's own"
+        assert {**chart.to_dict()["config"], "locale": None} == {**charts.plan_chart().to_dict()["config"], "locale": None}, (
+            "looks the same"
+        )
+    assert "locale" not in english, "English is Vega's own"
     assert sum(bool(re.search(r">[^<]*\d,\d[^<]*<", drawn(chart))) for chart in made[:8]) == 8
     assert "2\u202f048" in drawn(made[6])
+
+
+@pytest.mark.parametrize("code", ["en", "pt"])
+def test_titles_are_in_lines_that_a_phone_shows_whole(code):
+    """Measured in the picture of a chart 310 wide, with the letters' mean widths that figures.js takes."""
+    say = in_language(code)
+    made = [
+        charts.kept_mass_chart(say=say),
+        charts.plan_chart(PLAN, limit_gib=400, say=say),
+        *(charts.judge_chart(JUDGED, measure=measure, say=say) for measure in charts.JUDGE_QUESTIONS),
+        *(overlay_chart([], picture=name, say=say) for name in PICTURES),
+        *(memory.memory_chart([], mode=mode, top_gib=1.0, say=say) for mode in memory.QUESTIONS),
+    ]
+    for chart in made:
+        shown = chart.to_dict()["title"]
+        for part, letter in (("text", 7.4), ("subtitle", 6.0)):
+            lines = [shown.get(part, "")] if isinstance(shown.get(part, ""), str) else shown[part]
+            assert all(len(line) * letter <= 315 for line in lines), lines

@@ -1,6 +1,5 @@
 """Several runs in one picture: one colour and one dash for each, its name at the end of its line."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,9 +85,14 @@ def overlay_chart(rows: Sequence[Row] = (), *, picture: str = "loss", say: Say =
             tooltip=["run:N", "step:Q", alt.Tooltip("value:Q", title=say(axis), format=".4f")],
         )
     )
-    chart = styled(alt.layer(lines, *_ends(shown, colors, lowest=0.0 if picture == "memory" else None)), say(question), height=300, say=say)
-    title = alt.TitleParams(say(question), subtitle=textwrap.wrap(say(reading), 54))
-    return chart.properties(title=title, usermeta={"embedOptions": {"actions": False}})
+    chart = styled(
+        alt.layer(lines, *_ends(shown, colors, lowest=0.0 if picture == "memory" else None)),
+        say(question),
+        say(reading),
+        height=300,
+        say=say,
+    )
+    return chart.properties(usermeta={"embedOptions": {"actions": False}})
 
 
 def _ends(shown: Sequence[Row], colors: Any, *, lowest: float | None) -> list[Any]:

@@ -1,6 +1,5 @@
 """Where the memory goes: stacked bars over the window length for one way to distil, with GPUs as lines and published points."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,9 +80,8 @@ def memory_chart(
         )
     )
     layers = [bars, *_limits(limits, top_gib), *_points(points, mode, windows, say)]
-    chart = styled(alt.layer(*layers), say(question), height=360, say=say)
-    title = alt.TitleParams(say(question), subtitle=textwrap.wrap(say(reading), 46))
-    return chart.properties(title=title, usermeta={"embedOptions": {"actions": False}})
+    chart = styled(alt.layer(*layers), say(question), say(reading), height=360, say=say)
+    return chart.properties(usermeta={"embedOptions": {"actions": False}})
 
 
 def _limits(limits: Sequence[Row], top_gib: float) -> list[Any]:

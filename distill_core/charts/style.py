@@ -1,6 +1,7 @@
 """What all charts share: the palette, a question for a title, container width, quiet axes, and where the rows come from."""
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -30,16 +31,28 @@ LOCALES = {
 """Language -> how Vega writes numbers on axes and in tooltips: the marks that language.Say.figure writes. English is Vega's own."""
 
 
+TITLE_LETTERS, SUBTITLE_LETTERS = 42, 52
+"""In a line of a chart that is 310 pixels wide, as on a page of 390: 13 bold and 11 points."""
+
+
 def data_of(rows: Rows) -> Any:
     return alt.NamedData(name=LIVE) if isinstance(rows, str) else alt.Data(values=[dict(row) for row in rows])
 
 
 def _title(question: str, reading: str = "") -> alt.TitleParams:
-    return alt.TitleParams(question, subtitle=reading) if reading else alt.TitleParams(question)
+    """In lines that fit a phone, for Vega cuts a title off at the frame; figures.js breaks them anew for the frame it has."""
+    title, subtitle = _lines(question, TITLE_LETTERS), _lines(reading, SUBTITLE_LETTERS)
+    return alt.TitleParams(title, subtitle=subtitle) if reading else alt.TitleParams(title)
+
+
+def _lines(words: str, letters: int) -> str | list[str]:
+    lines = textwrap.wrap(words, letters)
+    return lines if len(lines) > 1 else words
 
 
 def styled(chart: Any, question: str, reading: str = "", *, height: int = 280, say: Say = ENGLISH) -> Any:
     """Container width, a question for a title, quiet axes, a menu to save the picture; the same on every chart. Words are said already."""
+    fit = alt.AutoSizeParams(type="fit", contains="padding", resize=True)
     name = re.sub(r"[^\w]+", "-", question.lower()).strip("-")
     menu = {
         "actions": {"export": True, "source": False, "compiled": False, "editor": False},  # the editor is another site
@@ -47,15 +60,14 @@ def styled(chart: Any, question: str, reading: str = "", *, height: int = 280, s
         "scaleFactor": {"png": 2},
         "i18n": {"CLICK_TO_VIEW_ACTIONS": say("Save this chart"), "PNG_ACTION": say("Save as PNG"), "SVG_ACTION": say("Save as SVG")},
     }
-    made = (
+    return (
         chart.properties(title=_title(question, reading), width="container", height=height, usermeta={"embedOptions": menu})
-        .configure(background="transparent", font="sans-serif", autosize=alt.AutoSizeParams(type="fit", contains="padding", resize=True))
+        .configure(background="transparent", font="sans-serif", autosize=fit, locale=LOCALES.get(say.code, alt.Undefined))
         .configure_view(strokeWidth=0)
         .configure_axis(gridOpacity=0.35, domainOpacity=0.5, titleFontWeight="normal", labelFontSize=11, titleFontSize=11)
         .configure_title(anchor="start", fontSize=13, subtitleFontSize=11, offset=8)
         .configure_legend(orient="bottom", title=None, labelFontSize=11, symbolStrokeWidth=3, columnPadding=14, labelLimit=0, columns=2)
     )
-    return made.configure(locale=LOCALES[say.code]) if say.code in LOCALES else made
 
 
 def spec(chart: Any) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from .. import metrics
-from ..runs import Run, list_runs, of_each
+from ..runs import Run, list_runs
+from .there import of_each
 
 Row = dict[str, Any]
 Measured = Literal["judged", "while training"]

@@ -10,8 +10,9 @@ from ..cache.manifest import read_record
 from ..catalog.weights import read_safetensors
 from ..errors import CacheError, DistillError
 from ..paths import caches_dir
-from ..runs import Run, Status, list_runs, of_each
+from ..runs import Run, Status, list_runs
 from .quality import MEASURES, qualities
+from .there import of_each
 
 Row = dict[str, Any]
 

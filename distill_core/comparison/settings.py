@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import DistillConfig
-from ..runs import Run, of_each
+from ..runs import Run
+from .there import of_each
 
 Row = dict[str, Any]
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..language import ENGLISH, Say, later
-from ..runs import Run, list_runs, of_each
+from ..runs import Run, list_runs
 from .quality import evaluation_of, qualities
 from .settings import SeedGroup, differences, seed_groups
+from .there import of_each
 
 Word = Literal["BEATS", "NO DIFFERENCE", "WORSE", "MIXED", "UNKNOWN"]
 GAINS = {"kl_to_teacher": "kl", "bits_per_byte": "bits"}

@@ -8,6 +8,7 @@ from ..catalog.model_facts import ModelFacts
 from ..config import DistillConfig
 from ..language import ENGLISH, Say, later
 from ..units import show_count, show_gib
+from .adapted import learned_parameters
 from .fitting import GPU, fitting_gpus, longest_windows
 from .formulas import chunk_tokens
 from .prediction import MODES, Mode
@@ -38,6 +39,19 @@ def model_line(facts: ModelFacts, *, say: Say = ENGLISH) -> str:
         layers=facts.num_layers,
         width=facts.hidden_size,
         vocabulary=facts.vocab_size_config,
+    )
+    return f'<p class="walk-quiet">{escape(words)}</p>'
+
+
+def learned_words(student: ModelFacts, config: DistillConfig, *, say: Say = ENGLISH) -> str:
+    """With LoRA: how many of the student's parameters learn; '' where all do."""
+    if config.student.lora_rank is None:
+        return ""
+    learned = learned_parameters(student, config.student)
+    words = say(
+        "Only the adapters learn: {learned} parameters, {share:.2%} of the student's. The others need neither gradients nor moments.",
+        learned=show_count(learned),
+        share=learned / student.num_parameters,
     )
     return f'<p class="walk-quiet">{escape(words)}</p>'
 
@@ -91,7 +105,8 @@ def window_table(teacher: ModelFacts, student: ModelFacts, config: DistillConfig
 def is_published_setting(config: DistillConfig) -> bool:
     """Whether teacher, student, K and batch are those that the published points speak of, as far as they are known."""
     theirs = published_config()
-    same = (config.teacher.model, config.student.model, config.capture.top_k) == (
+    everything_learns = config.student.lora_rank is None
+    same = everything_learns and (config.teacher.model, config.student.model, config.capture.top_k) == (
         theirs.teacher.model,
         theirs.student.model,
         theirs.capture.top_k,

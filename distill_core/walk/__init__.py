@@ -2,11 +2,13 @@
 
 from .place import (
     PLACES,
+    SETTINGS,
     STEPS,
     Found,
     Place,
     cache_names,
     capture_to_watch,
+    carried,
     export_folder,
     find,
     moved,
@@ -22,11 +24,13 @@ from .place import (
 
 __all__ = [
     "PLACES",
+    "SETTINGS",
     "STEPS",
     "Found",
     "Place",
     "cache_names",
     "capture_to_watch",
+    "carried",
     "export_folder",
     "find",
     "moved",

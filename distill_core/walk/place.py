@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from .. import jobs, room
 from ..cache import Cache, list_caches, shared_cache
-from ..config import DistillConfig, from_dict
+from ..comparison.settings import dotted
+from ..config import DistillConfig, from_dict, with_overrides
 from ..errors import DistillError, RunError
 from ..language import ENGLISH, Say, later
 from ..paths import home
@@ -166,8 +167,29 @@ def what_next(found: Found, *, say: Say = ENGLISH) -> tuple[str, str]:
     return "home", say("All nine steps are done. Change a setting and train again: what do you expect to happen?")
 
 
-def opening_config(place: Place) -> DistillConfig:
-    """The settings a visitor comes back to: those of the run, else of the cache or its capture, else the defaults."""
+SETTINGS = "settings"
+"""In an address: settings that were changed and not yet run, for a page that is opened anew in another language."""
+
+
+def carried(config: DistillConfig | None, opening: DistillConfig) -> dict[str, str]:
+    """What to add to an address so that `opening_config` finds this config instead of the one the page opened with."""
+    was, now = dotted(opening), dotted(config or opening)
+    changed = {name: value for name, value in now.items() if value != was.get(name)}
+    return {SETTINGS: json.dumps(changed, separators=(",", ":"))} if changed else {}
+
+
+def opening_config(place: Place, query: Mapping[str, Any] | None = None) -> DistillConfig:
+    """The settings a visitor comes back to: those of the run, else of the cache or its capture, else the defaults, with those that the
+    address carries; an address that says nonsense carries nothing."""
+    found, told = _stored_config(place), (query or {}).get(SETTINGS)
+    try:
+        changed = json.loads(told) if isinstance(told, str) else {}
+        return with_overrides(found, changed) if isinstance(changed, dict) else found
+    except (ValueError, DistillError):
+        return found
+
+
+def _stored_config(place: Place) -> DistillConfig:
     try:
         if place.run:
             return open_run(place.run).config()

@@ -187,6 +187,13 @@ def test_the_pages_config_is_what_the_command_line_runs_with(distill, started, s
     assert (again.config().loss.jsd_weight, again.config().loss.z_loss_weight, again.config().train.max_steps) == (0.25, 1e-4, 40)
 
 
+def test_the_language_switch_takes_changed_settings_along(distill):
+    outputs, _ = distill.app.run()
+    assert "settings=" not in shown(outputs), "nothing was changed"
+    outputs, _ = distill.app.run(defs=forms(loss={"temperature": 2.0}))
+    assert 'href="?settings=%7B%22loss.temperature%22%3A2.0%7D&amp;lang=pt"' in shown(outputs)
+
+
 def test_in_portuguese(distill, monkeypatch):
     monkeypatch.setattr(language, "language_of", lambda query: "pt")
     outputs, defs = distill.app.run()

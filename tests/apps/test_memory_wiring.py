@@ -40,7 +40,10 @@ class Form(dict):
 
 def shape(**more):
     gpus = [gpu.label for gpu in memory.gpus()]
-    return Form(**{"batch": 1, "accumulation": 1, "top_k": 100, "bf16": True, "checkpointing": False, "gpus": gpus} | more)
+    return Form(
+        **{"batch": 1, "accumulation": 1, "top_k": 100, "bf16": True, "checkpointing": False, "lora_rank": 0, "quantize": "", "gpus": gpus}
+        | more
+    )
 
 
 def text_of(outputs):
@@ -78,3 +81,18 @@ def test_in_portuguese(page):
     outputs, _ = page.app.run(defs={"query": {"lang": "pt"}, "say": in_language("pt")})
     assert "Para onde vai a memória" in text_of(outputs)
     assert "A GPU mais pequena da lista onde cabe" in text_of(outputs)
+
+
+def test_adapters_and_fewer_bits_lower_the_bars(page):
+    """LoRA: no gradient and no moments for what is frozen; bits without adapters change nothing, as in a training."""
+    peaks = {}
+    for rank, bits in ((0, ""), (0, "4bit"), (16, ""), (16, "4bit")):
+        outputs, defs = page.app.run(defs={"shape": shape(lora_rank=rank, quantize=bits), "window": SimpleNamespace(value=2048)})
+        assert (defs["config"].student.lora_rank, defs["config"].student.quantize) == (rank or None, (rank and bits) or None)
+        assert ("Only the adapters learn: 24.3M parameters" in text_of(outputs)) == bool(rank)
+        assert ("[quantize]" in text_of(outputs)) == bool(rank), "asked only where it is read"
+        assert ("estimated" in str(defs["charts"]["offline dense"].to_dict())) == (rank == 0), "theirs trained every weight"
+        peaks[rank, bits] = memory.peaks(defs["teacher"], defs["student"], defs["at_length"], gpu=True)["offline fused"]
+    frozen = defs["student"].num_parameters - 24_400_000
+    assert peaks[0, ""] == peaks[0, "4bit"] > peaks[16, ""] + 8 * frozen, "two float32 moments less for each that is frozen"
+    assert peaks[16, ""] > peaks[16, "4bit"]

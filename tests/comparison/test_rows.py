@@ -7,9 +7,10 @@ import pytest
 from made_runs import judged, made
 
 from distill_core import comparison
+from distill_core.comparison.there import of_each
 from distill_core.errors import CacheError, RunError
 from distill_core.paths import caches_dir
-from distill_core.runs import create_run, open_run
+from distill_core.runs import Run, create_run, delete_run, list_runs, open_run
 
 
 def line(rows, name):
@@ -110,3 +111,13 @@ def test_a_judging_of_the_run_is_named_before_it_goes():
     judging = create_run("evaluate", student.config(), inputs={"run": "s"})
     judging.update(state="done")
     assert comparison.deletion_of("run", "s").dependents == (judging.id,)
+
+
+def test_a_run_that_vanishes_between_listing_and_reading_is_passed_over_and_a_broken_one_is_not():
+    made("kept", cache="c"), made("gone")
+    listed = list_runs()
+    delete_run("gone")
+    assert of_each(listed, Run.inputs) == [(open_run("kept"), {"cache": "c"})]
+    (open_run("kept").folder / "inputs.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        of_each(listed, Run.inputs)

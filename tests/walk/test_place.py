@@ -5,7 +5,7 @@ import json
 import pytest
 
 from distill_core import walk
-from distill_core.config import DistillConfig
+from distill_core.config import DistillConfig, with_overrides
 from distill_core.errors import RunError
 from distill_core.room import Visitor
 from distill_core.runs import create_run
@@ -93,6 +93,23 @@ def test_settings_come_back(small_cache):
     run = create_run("train", CONFIG.changed(train=CONFIG.train.changed(max_steps=7)), inputs={"cache": "small"})
     assert walk.opening_config(Place(run=run.id)).train.max_steps == 7
     assert walk.opening_config(Place(cache="small")).text.num_windows == 24
+
+
+def test_changed_settings_go_along_to_a_page_in_another_language(small_cache):
+    changed = with_overrides(CONFIG, {"loss.temperature": 2.0, "train.max_steps": 33, "student.keep_layers": None, "text.packing": False})
+    address = walk.carried(changed, CONFIG)
+    assert set(json.loads(address["settings"])) == {"loss.temperature", "train.max_steps", "text.packing"}, "and no more than that"
+    assert walk.opening_config(Place(), {"lang": "pt", **address}) == changed
+    assert walk.opening_config(Place(cache="small"), address).text.num_windows == 24, "what was not changed is the cache's"
+    assert walk.carried(CONFIG, CONFIG) == walk.carried(None, CONFIG) == {}
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["", "{", "[1]", "3", '{"loss.temperature": -1}', '{"loss.beauty": 1}', '{"x.y.z": 1}', '{"device.x": 1}', '{"loss": 3}', ["{}"]],
+)
+def test_an_address_with_nonsense_for_settings_carries_nothing(told):
+    assert walk.opening_config(Place(), {"settings": told}) == CONFIG
 
 
 def test_place_from_an_address():

@@ -68,7 +68,7 @@ def test_the_verdict_is_said_in_the_visitors_language():
     gains = {"outcome": "BEATS", "kl": [0.1, 0.09, 0.11], "bits": [0.02, 0.01, 0.03]}
     evaluation = {"rows": rows, "verdict": "in English", "gains": gains}
     said = scoreboard.verdict(evaluation, say=in_language("pt"))
-    assert "MELHOR" in said and "0.400" in said and "0.090" in said
+    assert "MELHOR" in said and "0,400" in said and "0,090" in said
     assert scoreboard.verdict(evaluation | {"gains": None}, say=in_language("pt")) == "in English", "an older judgement has no figures"
     assert set(scoreboard.OUTCOMES) == set(re.findall(r'outcome = "([^"]+)"', (paths.PACKAGE / "judgement.py").read_text()))
 
