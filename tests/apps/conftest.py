@@ -12,9 +12,12 @@ def home(distill_home):
     return distill_home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """One real browser for the session; a test that asks for it is skipped only where none is installed."""
+    """One real browser for the tests of a module; one that asks for it is skipped only where none is installed.
+
+    Not for the session: Playwright keeps an event loop in the main thread while it lives, and later modules want their own.
+    """
     if browsing.find_browser() is None:
         pytest.skip(f"no browser found (looked for {', '.join(browsing.BROWSERS)}); on Debian: apt-get install chromium")
     with browsing.browser() as browser:
