@@ -20,13 +20,21 @@ from typing import NamedTuple
 import psutil
 import torch
 
+from .. import multipliers
 from ..device import MemoryMeter, can_reset_peak, pick_device
 from ..losses import IGNORE_INDEX, Workspace, default_chunk_tokens
+from ..multipliers import is_onednn_faster
 from ..remedies import is_out_of_memory
 from .cases import Candidate, Case, Shape, speed_case
 
 
-def floor_call(case: Case) -> Callable[[], None]:
+def floor_calls(case: Case) -> list[Callable[[], None]]:
+    """The three products by the faster of torch's libraries here, then, where that is not torch's default, by the default one."""
+    faster = case.hidden_ND.device.type == "cpu" and is_onednn_faster()
+    return [floor_call(case, by_onednn=True), floor_call(case)] if faster else [floor_call(case)]
+
+
+def floor_call(case: Case, *, by_onednn: bool = False) -> Callable[[], None]:
     """The three products alone, in the chunks that the loss would use, into buffers that are already there."""
     hidden_ND, lm_head_VD = case.hidden_ND.detach(), case.lm_head_VD.detach()
     chunk = min(default_chunk_tokens(lm_head_VD.shape[0], hidden_ND.device), hidden_ND.shape[0])
@@ -34,12 +42,13 @@ def floor_call(case: Case) -> Callable[[], None]:
     hidden_grad_ND, head_grad_VD = torch.zeros_like(hidden_ND), torch.zeros_like(lm_head_VD)
 
     def call() -> None:
-        for start in range(0, hidden_ND.shape[0], chunk):
-            rows_CD = hidden_ND[start : start + chunk]
-            part_CV = logits_CV[: rows_CD.shape[0]]
-            torch.mm(rows_CD, lm_head_VD.T, out=part_CV)
-            torch.mm(part_CV, lm_head_VD, out=hidden_grad_ND[start : start + chunk])
-            head_grad_VD.addmm_(part_CV.T, rows_CD)
+        with multipliers.by_onednn(is_on=by_onednn):
+            for start in range(0, hidden_ND.shape[0], chunk):
+                rows_CD = hidden_ND[start : start + chunk]
+                part_CV = logits_CV[: rows_CD.shape[0]]
+                torch.mm(rows_CD, lm_head_VD.T, out=part_CV)
+                torch.mm(part_CV, lm_head_VD, out=hidden_grad_ND[start : start + chunk])
+                head_grad_VD.addmm_(part_CV.T, rows_CD)
 
     return call
 
@@ -82,13 +91,13 @@ def seconds_of(call: Callable[[], None], device: torch.device) -> float:
     return begin.elapsed_time(end) / 1000
 
 
-def time_in_turns(case: Case, chosen: list[Candidate], repeats: int) -> tuple[float, list[float]]:
-    """Median seconds of the floor and of each candidate; every round takes each once, the first round is not counted."""
-    device = case.hidden_ND.device
-    calls = [floor_call(case), *(training_call(candidate, case) for candidate in chosen)]
+def time_in_turns(case: Case, chosen: list[Candidate], repeats: int) -> tuple[list[float], list[float]]:
+    """Median seconds of `floor_calls` and of each candidate; every round takes each once, the first round is not counted."""
+    device, floors = case.hidden_ND.device, floor_calls(case)
+    calls = [*floors, *(training_call(candidate, case) for candidate in chosen)]
     rounds = [[seconds_of(call, device) for call in calls] for _ in range(repeats + 1)][1:]
-    floor_s, *medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    return floor_s, medians
+    medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
+    return medians[: len(floors)], medians[len(floors) :]
 
 
 class Peak(NamedTuple):
