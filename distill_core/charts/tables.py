@@ -1,5 +1,7 @@
 """Kept mass, the memory plan, and the judge's figures, from plain rows."""
 
+import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,12 +66,16 @@ def plan_chart(
     totals = [sum(row["gib"] for row in rows if row["mode"] == mode) for mode in modes]
     colors = _said(PART_COLORS, say)
     order = {part: place for place, part in enumerate(colors)}
+    is_near = limit_gib is not None and totals and limit_gib <= 3 * max(totals)
+    # on a phone: names in two lines leave the legend its room, and the sums stand beside their bars
+    lines = json.dumps({mode: textwrap.wrap(mode, 15) for mode in modes})
+    scale = alt.Scale(domain=[0, max(1.3 * max(totals), limit_gib if is_near else 0)], nice=False) if totals else alt.Scale()
     bars = (
         alt.Chart(data_of([{**row, "place": order.get(row["part"], len(order))} for row in rows]))
         .mark_bar(height={"band": 0.7})
         .encode(
-            y=alt.Y("mode:N", title=None, sort=modes, axis=alt.Axis(labelLimit=160, ticks=False, domain=False)),
-            x=alt.X("gib:Q", title="GiB", stack="zero", axis=alt.Axis(tickCount=6)),
+            y=alt.Y("mode:N", title=None, sort=modes, axis=alt.Axis(labelExpr=f"{lines}[datum.label]", ticks=False, domain=False)),
+            x=alt.X("gib:Q", title="GiB", stack="zero", scale=scale, axis=alt.Axis(tickCount=5)),
             color=alt.Color("part:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), sort=list(colors)),
             order="place:Q",
             tooltip=[
@@ -84,7 +90,7 @@ def plan_chart(
     text = alt.Chart(alt.Data(values=sums)).mark_text(align="left", dx=5, color=GREY, fontSize=11)
     layers.append(text.encode(y=alt.Y("mode:N", sort=modes), x="total:Q", text="label:N"))
     reading = ""
-    if limit_gib is not None and totals and limit_gib > 3 * max(totals):
+    if limit_gib is not None and totals and not is_near:
         name = f"{say(limit_name)[:1].upper()}{say(limit_name)[1:]}"
         reading = say("{name} is {gib:.3g} GiB: far to the right of these bars.", name=name, gib=limit_gib)
     elif limit_gib is not None:
