@@ -4,7 +4,7 @@ Time is that of forward and backward (CPU time, or between two CUDA events), as 
 products of the same shape (logits, gradient of the hidden states, gradient of the head) by the faster of torch's two libraries, taken
 in turns with it so that a busy machine slows both. Memory is what one call adds at its peak, fresh gradients included (on a CPU in
 a process of its own). Error is against float64 on targets close to the student's own, where it is largest. An implementation that is
-further from float64 than plain dense code gets no speed.
+further from float64 than plain dense code of the same loss gets no speed, nor does one that does not fit into the free memory.
 """
 
 # N: tokens   V: vocabulary   D: hidden size   C: tokens of one chunk
