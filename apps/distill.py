@@ -34,8 +34,8 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
-def languages(config, opening):
-    html(language.switch(query() | walk.carried(config, opening)))
+def top(config, opening, say):
+    html(room.page_top(mo.app_meta().request, query(), carried=walk.carried(config, opening), say=say))
     return
 
 

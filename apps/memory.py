@@ -26,7 +26,7 @@ with app.setup(hide_code=True):
 @app.cell(hide_code=True)
 def heading(query, say):
     mo.Html(
-        language.switch(query)
+        room.page_top(mo.app_meta().request, query, say=say)
         + f'<div class="walk-hero"><div><h1>{say("Where the memory goes")}</h1><p>'
         + say(
             "Training needs much more memory than the model itself: its gradients, two moments of the optimiser, everything the backward pass will ask for, and the logits: a number for every token and every word of the vocabulary."

@@ -23,7 +23,7 @@ with app.setup(hide_code=True):
 @app.cell(hide_code=True)
 def heading(query, say):
     mo.Html(
-        language.switch(query)
+        room.page_top(mo.app_meta().request, query, say=say)
         + f'<div class="walk-hero"><div><h1>{say("Temperature and top-K")}</h1><p>'
         + say(
             "At every position the teacher has a belief: a probability for each token that could come next. A cache keeps the K most likely ones, and of the rest what is needed to know its sum at any temperature T. Move T and K, and see what that keeps, what it loses, and what a student would be taught."

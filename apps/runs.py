@@ -23,7 +23,7 @@ with app.setup(hide_code=True):
 @app.cell(hide_code=True)
 def heading(query, say):
     mo.Html(
-        language.switch(query)
+        room.page_top(mo.app_meta().request, query, say=say)
         + f'<div class="walk-hero"><div><h1>{say("Compare runs")}</h1><p>'
         + say(
             "Everything on this disk: captures, trainings, judgings, and the caches between them. Tick lines to lay them over each other."
@@ -115,9 +115,10 @@ def samples(chosen, say):
 
 
 @app.cell(hide_code=True)
-def into_the_walk(address, chosen, query, say):
+def into_the_walk(chosen, query, say):
     mo.stop(not chosen)
-    mo.Html(views.links({_run.id: views.walk_address(address, query, _run.id) for _run in chosen}, say=say))
+    _request = mo.app_meta().request
+    mo.Html(views.links({_run.id: room.address_of_page("distill", _request, query, run=_run.id) for _run in chosen}, say=say))
     return
 
 
@@ -141,11 +142,9 @@ def opening():
     # read once: a later change of the address does not reset the controls
     query = mo.query_params().to_dict()
     say = language.in_language(language.language_of(query))
-    _request = mo.app_meta().request
-    address = str(_request.url["path"]) if _request is not None else ""
-    visitor = room.visitor_of(_request)
+    visitor = room.visitor_of(mo.app_meta().request)
     kept = {"picked": [name for name in str(query.get("compare", "")).split(",") if name]}
-    return address, kept, query, say, visitor
+    return kept, query, say, visitor
 
 
 @app.cell

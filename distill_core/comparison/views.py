@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
-from urllib.parse import urlencode
 
 from ..charts.comparison import run_styles
 from ..language import ENGLISH, Say, later
@@ -173,20 +172,6 @@ def deletion_words(deletions: Sequence[Deletion], *, say: Say = ENGLISH) -> list
             lines.append(say("Run {name} is named by {runs}, whose own figures stay.", **named))
     lines += [say("Not deleted: {reason}.", reason=what.refused) for what in deletions if what.refused]
     return lines
-
-
-def walk_address(path: str, query: Mapping[str, Any], run_id: str) -> str | None:
-    """Where the walk opens this run: beside this app on the same server, None where only this app is served.
-
-    `path`, `query`: those of this page's own address.
-    """
-    language = {"lang": query["lang"]} if query.get("lang") else {}
-    if path.rstrip("/").rsplit("/", 1)[-1] == "runs":
-        return f"../distill/?{urlencode({'run': run_id, **language})}"
-    file = query.get("file")
-    if isinstance(file, str) and file.endswith("runs.py"):
-        return f"?{urlencode({'file': file.removesuffix('runs.py') + 'distill.py', 'run': run_id, **language})}"
-    return None
 
 
 def links(addresses: Mapping[str, str | None], *, say: Say = ENGLISH) -> str:

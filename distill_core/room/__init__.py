@@ -4,6 +4,7 @@ Without a room ($DISTILL_ROOM is not set) there is one person at home, who may d
 """
 
 from .admission import admit, check_may_touch_cache, check_queue, disk_use
+from .page_top import address_of_page, page_top
 from .places import check_config, check_download, check_path, check_source
 from .policy import POLICY_VARIABLE, Policy, policy
 from .visitors import Visitor, check_may_touch, checked_visitor_name, visitor_of
@@ -12,6 +13,7 @@ __all__ = [
     "POLICY_VARIABLE",
     "Policy",
     "Visitor",
+    "address_of_page",
     "admit",
     "check_config",
     "check_download",
@@ -22,6 +24,7 @@ __all__ = [
     "check_source",
     "checked_visitor_name",
     "disk_use",
+    "page_top",
     "policy",
     "visitor_of",
 ]

@@ -53,13 +53,18 @@ class AppCard:
     description: str
 
 
+def visitor_line(visitor: Visitor, say: Say, *, leave: str = "/logout") -> str:
+    """The visitor's name and the way out, whose address is `leave`; '' at home."""
+    if not visitor.name:
+        return ""
+    role = f" ({say('presenter')})" if visitor.is_presenter else ""
+    button = f'<form method="post" action="{leave}"><button class="quiet">{say("Leave")}</button></form>'
+    return f'<span id="visitor">{html.escape(visitor.name)}{role}{button}</span>'
+
+
 def gallery_page(say: Say, query: Mapping[str, Any], cards: list[AppCard], visitor: Visitor) -> str:
     """All apps, with one line each; in a room with the visitor's name and the way out."""
-    who = ""
-    if visitor.name:
-        role = f" ({say('presenter')})" if visitor.is_presenter else ""
-        button = f'<form method="post" action="/logout"><button class="quiet">{say("Leave")}</button></form>'
-        who = f'<span id="visitor">{html.escape(visitor.name)}{role}{button}</span>'
+    who = visitor_line(visitor, say)
     asked = f"?lang={say.code}" if say.code != "en" else ""
     items = "".join(
         f'<li><a class="card" href="/{card.name}/{asked}"><h2>{html.escape(say(card.title))}</h2>'

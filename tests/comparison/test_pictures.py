@@ -74,18 +74,6 @@ def test_names_from_outside_are_escaped():
     assert all("<script>" not in piece for piece in pieces)
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "address"),
-    [
-        ("/runs/", {"lang": "pt"}, "../distill/?run=s+1&lang=pt"),
-        ("/", {"file": "apps/runs.py", "compare": "x"}, "?file=apps%2Fdistill.py&run=s+1"),
-        ("/", {}, None),
-    ],
-)
-def test_the_walk_is_found_beside_this_page(path, query, address):
-    assert views.walk_address(path, query, "s 1") == address
-
-
 def test_csv_has_every_figure():
     rows = [{"id": "a", "kind": "train", "bits_per_byte": 0.123456789}, {"id": "c", "kind": "cache", "num_windows": 3}]
     lines = views.csv_of(rows).decode().splitlines()
