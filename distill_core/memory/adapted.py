@@ -15,10 +15,18 @@ def learned_parameters(facts: ModelFacts, student: StudentConfig) -> int:
     """Parameters with a gradient and optimizer state: all, or those of the adapters."""
     if student.lora_rank is None:
         return facts.num_parameters
+    return facts.num_layers * student.lora_rank * sum(a + b for a, b in _adapted_layers(facts, student).values())
+
+
+def adapter_outputs(facts: ModelFacts, student: StudentConfig) -> int:
+    """Numbers per token that one layer's adapters keep for their backward pass: r of each; 0 without adapters."""
+    return 0 if student.lora_rank is None else student.lora_rank * len(_adapted_layers(facts, student))
+
+
+def _adapted_layers(facts: ModelFacts, student: StudentConfig) -> dict[str, tuple[int, int]]:
     sizes = _linear_layers(facts)
     named = {name: size for name, size in sizes.items() if name in (student.lora_target_modules or sizes)}
-    adapted = named or sizes  # names of another family: as if all were meant
-    return facts.num_layers * student.lora_rank * sum(a + b for a, b in adapted.values())
+    return named or sizes  # names of another family: as if all were meant
 
 
 def weight_bytes(facts: ModelFacts, student: StudentConfig) -> float:

@@ -120,7 +120,7 @@ def knobs(student: ModelFacts, config: DistillConfig) -> list[Knob]:
         found.append(Knob({"train": same}, "the same result"))
     if not train.activation_checkpointing:
         found.append(Knob({"train": {"activation_checkpointing": True}}, "about a third slower"))
-    if not train.bf16 and gpu:
+    if gpu and not (train.bf16 or train.fp16):
         found.append(Knob({"train": {"bf16": True}}, "faster on a GPU, products rounded"))
     chunk = chunk_tokens(config, student.vocab_size_config, gpu=gpu)
     if chunk >= 128:

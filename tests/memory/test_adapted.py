@@ -5,6 +5,7 @@ import torch
 import transformers as tf
 from siblings import save_sibling
 
+from distill_core import memory
 from distill_core.adapters import quantization, with_adapter
 from distill_core.catalog import facts
 from distill_core.config import StudentConfig, from_dict
@@ -33,6 +34,31 @@ def test_the_weights_take_as_much_as_planned(tmp_path, bits):
     scales = [part.weight.quant_state for part in adapted.modules() if type(part).__name__ == "Linear4bit"]
     held += sum(each.absmax.numel() + 4 * each.state2.absmax.numel() for each in scales)
     assert weight_bytes(facts(folder), student) == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", [tf.LlamaConfig, tf.Qwen3Config, tf.GPTNeoXConfig, tf.Gemma3TextConfig])
+def test_a_layer_keeps_what_is_planned_where_only_adapters_learn(tmp_path, kind):
+    """The difference between three layers and two, counted as autograd keeps it, within 4 % of the formula."""
+    folders = [save_sibling(tmp_path / str(layers), kind, num_hidden_layers=layers, num_key_value_heads=2) for layers in (2, 3)]
+    student = StudentConfig(init="pretrained", model=folders[0], lora_rank=3)
+    counted = [kept_bytes(with_adapter(load_model(folder), student, seed=0).get_base_model().base_model) for folder in folders]
+    told = memory.layer_activation_bytes(facts(folders[0]), window_tokens=48, packing=False, autocast=False, student=student)
+    assert told == pytest.approx((counted[1] - counted[0]) / 96, rel=0.04)
+
+
+def kept_bytes(body) -> int:
+    """What autograd keeps of two windows of 48 tokens, weights left out."""
+    weights = {tensor.untyped_storage().data_ptr() for tensor in [*body.parameters(), *body.buffers()]}
+    kept: dict[int, torch.Tensor] = {}  # the tensors are held: their addresses must not be used again
+
+    def keep(tensor):
+        if tensor.untyped_storage().data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        body.train()(input_ids=torch.arange(96).view(2, 48) % 90, use_cache=False)
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 def test_adapters_take_gradients_and_optimizer_out_of_the_plan(tmp_path):
