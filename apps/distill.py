@@ -40,12 +40,12 @@ def top(config, opening, say):
 
 
 @app.cell(hide_code=True)
-def overview(found, say, states):
+def overview(found, say, standing, wrong):
     column(
         html(pieces.hero(say)),
         html(earlier.earlier_list(earlier.earlier_work(), query(), is_open=found.is_empty, say=say)),
         *(trouble(_words) for _words in found.problems),
-        html(pieces.step_bar(states, *walk.what_next(found, say=say), is_fixed=mo.app_meta().mode == "run", say=say)),
+        html(pieces.step_bar(standing, *walk.what_next(found, wrong, say=say), is_fixed=mo.app_meta().mode == "run", say=say)),
     )
     return
 
@@ -57,9 +57,9 @@ def the_lesson(say):
 
 
 @app.cell(hide_code=True)
-def step_teacher(say, states, teacher, teacher_facts, teacher_problem):
+def step_teacher(say, standing, teacher, teacher_facts, teacher_problem):
     _facts = html(facts.model_facts(teacher_facts, say=say)) if teacher_facts else trouble(teacher_problem)
-    step("teacher", states, say, teacher["kind"], fields("teacher", teacher), _facts)
+    step("teacher", standing, say, teacher["kind"], fields("teacher", teacher), _facts)
     return
 
 
@@ -73,10 +73,10 @@ def facts_of_teacher(say, teacher):
 
 
 @app.cell(hide_code=True)
-def step_text(say, states, text, token_problem, token_rows):
+def step_text(say, standing, text, token_problem, token_rows):
     _tokens = html(reading.tokens(token_rows, say=say)) if token_rows else trouble(token_problem)
     _numbers, _hint = side_by_side(text["num_windows"], text["window_tokens"]), html(pieces.aside(say(steps.LESSON_HINT)))
-    step("text", states, say, text["kind"], fields("text", text), _numbers, _tokens, _hint, more("text", text, say))
+    step("text", standing, say, text["kind"], fields("text", text), _numbers, _tokens, _hint, more("text", text, say))
     return
 
 
@@ -89,17 +89,32 @@ def tokens_shown(opening, say, teacher, text):
 
 
 @app.cell(hide_code=True)
-def step_cache(cache_choice, capture, capture_button, config, cost, found, get_notes, loss, problem, say, states, stop_capture_button):
+def step_cache(
+    cache_choice,
+    capture,
+    capture_button,
+    cost,
+    found,
+    get_notes,
+    loss,
+    problem,
+    reading_config,
+    say,
+    standing,
+    stop_capture_button,
+    visitor,
+):
     _cache, _at = found.cache, loss.value["temperature"]
-    _changed = controls.differences(config, _cache, say=say) if config and _cache else []
+    _changed = controls.differences(reading_config, _cache, say=say) if reading_config and _cache else []
+    _not_yours = trouble(walk.not_yours(walk.runs_of(found, "cache"), visitor, say=say))
     step(
         "cache",
-        states,
+        standing,
         say,
         side_by_side(capture["top_k"], cache_choice),
         more("capture", capture, say),
         html(facts.cost(cost, say=say)) if cost else None,
-        press("cache", states, say, capture_button, problem=problem, stop=stop_capture_button, is_again=_cache is not None),
+        press("cache", standing, say, capture_button, problem=problem, stop=_not_yours or stop_capture_button, is_again=_cache is not None),
         trouble(get_notes().get("cache")),
         html(pieces.aside(say("This cache was on disk already, finished: there was nothing left to read."))) if found.was_there else None,
         html(facts.cache_facts(_cache, lookups.kept_mass_at(_cache, _at), say=say)) if _cache else None,
@@ -124,11 +139,15 @@ def cache_browser(found, loss, peek, say):
 
 
 @app.cell(hide_code=True)
-def step_student(plan, plan_problem, say, states, student, teacher_facts):
+def step_student(plan, say, standing, student, student_problem, teacher_facts, teacher_problem):
     _siblings = lookups.siblings(teacher_facts) if student.value["init"] == "pretrained" and teacher_facts else None
     _suggested = html(facts.suggestions(_siblings, say=say)) if _siblings is not None else None
-    _facts = html(facts.student_facts(plan.student, plan.teacher, say=say)) if plan else trouble(plan_problem)
-    step("student", states, say, student["init"], fields("student", student), more("student", student, say), _suggested, _facts)
+    _facts = (
+        html(facts.student_facts(plan.student, plan.teacher, say=say))
+        if plan
+        else trouble(student_problem) or waits(teacher_problem, "teacher", say)
+    )
+    step("student", standing, say, student["init"], fields("student", student), more("student", student, say), _suggested, _facts)
     return
 
 
@@ -149,25 +168,45 @@ def step_loss(found, loss, say, states):
 
 
 @app.cell(hide_code=True)
-def step_plan(plan, plan_problem, say, states):
+def step_plan(plan, plan_problem, say, standing, student_problem):
     _chart = (
         charts.plan_chart(plan.rows.to_dicts(), limit_gib=plan.limit_gib, limit_name=say.known(plan.limit_name), say=say) if plan else None
     )
-    step("plan", states, say, *((chart_of(_chart), html(facts.plan_words(plan, say=say))) if plan else (trouble(plan_problem),)))
+    _none = waits(student_problem, "student", say) or trouble(plan_problem)
+    step("plan", standing, say, *((chart_of(_chart), html(facts.plan_words(plan, say=say))) if plan else (_none,)))
     return
 
 
 @app.cell(hide_code=True)
-def step_train(found, get_notes, problem, remedy_button, resume_button, say, states, stop_button, train, train_button):
+def step_train(
+    config,
+    found,
+    get_notes,
+    problem,
+    remedy_button,
+    restart_button,
+    resume_button,
+    say,
+    standing,
+    stop_button,
+    student_problem,
+    train,
+    train_button,
+    visitor,
+):
+    _not_yours = trouble(walk.not_yours(walk.runs_of(found, "train"), visitor, say=say))
+    _go_on = _not_yours or (resume_button if found.has_checkpoint else restart_button)
     step(
         "train",
-        states,
+        standing,
         say,
         side_by_side(train["max_steps"], train["batch_size"], train["learning_rate"]),
         train["twin"],
         more("train", train, say),
-        press("train", states, say, train_button, problem=problem, stop=stop_button, is_again=found.run is not None),
-        side_by_side(*([remedy_button] if walk.remedied(found) else []), resume_button) if found.can_resume else None,
+        press("train", standing, say, train_button, problem=problem, stop=_not_yours or stop_button, is_again=found.run is not None)
+        if config or problem or found.is_training
+        else waits(student_problem, "student", say),
+        side_by_side(*([remedy_button] if walk.remedied(found) else []), _go_on) if found.can_resume else None,
         trouble(get_notes().get("train")),
     )
     return
@@ -281,6 +320,7 @@ def buttons(say):
     stop_capture_button = mo.ui.run_button(kind="warn", label=say("Stop, keep what is finished"))
     stop_button = mo.ui.run_button(kind="warn", label=say("Stop, keep the student as it is"))
     resume_button = mo.ui.run_button(label=say("Go on from the last checkpoint"))
+    restart_button = mo.ui.run_button(label=say("Start it again: there is no checkpoint yet"))
     remedy_button = mo.ui.run_button(kind="success", label=say("Train again with the first way out"))
     push_to = mo.ui.text(placeholder="owner/name", label=say("To the Hugging Face Hub, private, as"))
     push_button = mo.ui.run_button(label=say("Send"))
@@ -292,6 +332,7 @@ def buttons(say):
         push_button,
         push_to,
         remedy_button,
+        restart_button,
         resume_button,
         stop_button,
         stop_capture_button,
@@ -300,18 +341,21 @@ def buttons(say):
 
 
 @app.cell
-def settings(capture, loss, opening, student, teacher, text, train):
+def settings(capture, loss, opening, say, student, teacher, text, train):
     _forms = {"teacher": teacher, "text": text, "capture": capture, "student": student, "loss": loss, "train": train}
-    config, problem = controls.tried(controls.config_from, opening, {_name: _form.value for _name, _form in _forms.items()})
-    return config, problem
+    _values = {_name: _form.value for _name, _form in _forms.items()}
+    config, reading_config, problem, config_student_problem = controls.configs_from(opening, _values, say=say)
+    return config, config_student_problem, problem, reading_config
 
 
 @app.cell
-def costs(config, problem, say, teacher_facts):
-    cost = lookups.estimate_cache(config, teacher_facts) if config and teacher_facts else None
+def costs(config, config_student_problem, problem, reading_config, say, teacher_facts):
+    cost = lookups.estimate_cache(reading_config, teacher_facts) if reading_config and teacher_facts else None
     _first = problem or say("The teacher's facts come first (step 1).")
     plan, plan_problem = controls.tried(memory.report, config) if config and teacher_facts else (None, _first)
-    return cost, plan, plan_problem
+    # once the teacher is known, what keeps the plan from being made is the student
+    student_problem = config_student_problem or (plan_problem if config and teacher_facts else "")
+    return cost, plan, plan_problem, student_problem
 
 
 @app.cell
@@ -334,6 +378,15 @@ def look(get_tick):
     if found.cache:
         mo.query_params().set("cache", found.cache.name)
     return found, states
+
+
+@app.cell
+def standings(found, student_problem, teacher_problem, token_problem):
+    # besides what the folders say: what cannot be used as it is set; not for the steps that draw much and do not depend on it
+    _troubles = {"teacher": teacher_problem, "text": not teacher_problem and token_problem, "student": student_problem}
+    wrong = [_key for _key, _words in _troubles.items() if _words]
+    standing = walk.step_states(found, wrong)
+    return standing, wrong
 
 
 @app.cell
@@ -375,9 +428,9 @@ def moving(set_capture, set_judging, set_notes, set_tick, set_training):
 
 
 @app.cell
-def launch_capture(attempt, capture_button, config, go, visitor):
-    mo.stop(not capture_button.value or config is None)
-    if _run := attempt("cache", jobs.submit_capture, config, owner=visitor.name):
+def launch_capture(attempt, capture_button, go, reading_config, visitor):
+    mo.stop(not capture_button.value or reading_config is None)
+    if _run := attempt("cache", jobs.submit_capture, reading_config, owner=visitor.name):
         go(capture=_run.id)
     return
 
@@ -421,8 +474,8 @@ def stop_work(attempt, stop_button, stop_capture_button, visitor):
 
 
 @app.cell
-def resume_work(attempt, go, resume_button, set_training, visitor):
-    mo.stop(not resume_button.value)
+def resume_work(attempt, go, restart_button, resume_button, set_training, visitor):
+    mo.stop(not (resume_button.value or restart_button.value))
     if attempt("train", walk.resume_all, walk.place_from(query()), visitor):
         set_training(lambda training: (*training[:2], training[2] + 1))
         go()
@@ -464,7 +517,7 @@ def step(key, states, say, *items):
 @app.function(hide_code=True)
 def press(key, states, say, button, *, problem="", stop=None, is_again=False):
     """A step's button with what it does; while it works, the one that stops it; while the settings are wrong, why."""
-    if states[key] == "working":
+    if states[key] in ("working", "waiting"):
         return stop
     said = steps.WORDS[key]
     return trouble(problem) or mo.Html(pieces.press(button.text, say(said.again if is_again else said.press), state=states[key]))
@@ -500,6 +553,13 @@ def more(section, form, say):
 @app.function(hide_code=True)
 def trouble(words):
     return mo.callout(mo.Html(pieces.plain(words)), kind="warn") if words else None
+
+
+@app.function(hide_code=True)
+def waits(problem, key, say):
+    """Where another step's problem leaves nothing to show: which step it is, its words stand there."""
+    where = say("Waits for step {number}: {title}.", number=list(walk.STEPS).index(key) + 1, title=say(walk.STEPS[key]))
+    return html(pieces.quiet(pieces.text(where))) if problem else None
 
 
 @app.function(hide_code=True)

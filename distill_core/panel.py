@@ -32,7 +32,8 @@ class LivePanel(anywidget.AnyWidget):
 
     tracks: name -> run; the name is what legends and the 'run' field of every row say.
     pictures: from `training_pictures` or `capture_pictures`; none for a panel with progress only.
-    say: the visitor's language. on_change: called with {name: state} when a run's state has changed; the panel itself goes on by its own.
+    say: the visitor's language. on_change: called with {name: state} when a run's state or its place in the queue has
+    changed; the panel itself goes on by its own.
     """
 
     owner = traitlets.Unicode().tag(sync=True)
@@ -53,7 +54,7 @@ class LivePanel(anywidget.AnyWidget):
         self._tracks = dict(tracks)
         self._on_change = on_change
         self._say = say
-        self._seen = {name: run.status().state for name, run in self._tracks.items()}
+        self._seen = {name: (run.status().state, None) for name, run in self._tracks.items()}
         owner = next(iter(self._tracks.values())).id if self._tracks else "run"
         super().__init__(names=list(self._tracks), pictures=pictures or [], owner=owner, words=panel_words(say))
         self.on_msg(self._answer)
@@ -67,8 +68,9 @@ class LivePanel(anywidget.AnyWidget):
             track |= {"phase": known(track["phase"]), "reason": known(track["reason"]), "remedies": [*map(known, track["remedies"])]}
         self.send(reply)
         states = {track["name"]: track["state"] for track in reply["tracks"]}
-        if states != self._seen:
-            self._seen = states
+        seen = {track["name"]: (track["state"], track["ahead"]) for track in reply["tracks"]}
+        if seen != self._seen:
+            self._seen = seen
             if self._on_change is not None:
                 self._on_change(states)
 
@@ -77,7 +79,7 @@ def panel_words(say: Say) -> dict[str, Any]:
     """What the browser's half says by itself; {placeholders} are filled there."""
     return frame_words(say) | {
         "locale": say.locale,
-        "states": {state: say(state) for state in STATES},
+        "states": {state: say(state) for state in STATES} | {"queued": say("waiting")},
         "units": {unit: say(unit) for unit in UNITS},
         "of": say("{unit} {done} of {total}", unit="{unit}", done="{done}", total="{total}"),
         "speed": say("{count} tokens/s", count="{count}"),

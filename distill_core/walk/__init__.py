@@ -16,11 +16,10 @@ from .place import (
     place_from,
     remedied,
     resume_all,
-    step_states,
     stop_all,
     to_judge,
-    what_next,
 )
+from .standing import not_yours, runs_of, step_states, what_next
 
 __all__ = [
     "PLACES",
@@ -34,10 +33,12 @@ __all__ = [
     "export_folder",
     "find",
     "moved",
+    "not_yours",
     "opening_config",
     "place_from",
     "remedied",
     "resume_all",
+    "runs_of",
     "step_states",
     "stop_all",
     "to_judge",

@@ -72,6 +72,24 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
     return from_dict(plain)
 
 
+def configs_from(
+    base: DistillConfig, values: Mapping[str, Values], *, say: Say = ENGLISH
+) -> tuple[DistillConfig | None, DistillConfig | None, str, str]:
+    """(the config, the one to capture with, what is wrong, what is wrong with the student alone).
+
+    Capturing needs no student: with one that cannot be, there is no config, but one to capture with, whose student is that of `base`.
+    """
+    student = values["student"]
+    if student["init"] == "pretrained" and not student["model"].strip():
+        config, wrong = None, say("Name the smaller model: its Hugging Face id, a folder, or a .gguf file.")
+    else:
+        config, wrong = tried(config_from, base, values)
+    if config is not None:
+        return config, config, "", ""
+    reading, problem = tried(config_from, base, {**values, "student": control_values(base)["student"]})
+    return None, reading, problem, "" if problem else wrong
+
+
 def _student_from(base: DistillConfig, student: Values) -> dict[str, Any]:
     """The student section; what the controls do not show stays as in `base` while the way to begin is the same."""
     init = student["init"]

@@ -8,15 +8,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..language import ENGLISH, Say, later
-from .place import STEPS, StepState
+from .place import STEPS
+from .standing import StepState
 
-MARKS: dict[StepState, str] = {"done": "✓", "working": "…", "next": "→", "ready": "", "locked": ""}
+MARKS: dict[StepState, str] = {
+    "done": "✓",
+    "working": "…",
+    "next": "→",
+    "ready": "",
+    "locked": "",
+    "waiting": "…",
+    "wrong": "!",
+    "held": "",
+}
 SAID: dict[StepState, str] = {
     "done": later("done"),
     "working": later("working"),
     "next": later("your turn"),
     "ready": later("ready, nothing to do"),
     "locked": later("unlocks later"),
+    "waiting": later("waiting"),
+    "wrong": later("needs a change"),
+    "held": later("waits for a step above"),
 }
 BUTTONS = (later("Capture"), later("Train"), later("Judge"), later("Export"))
 """The primary buttons, in the order in which they are pressed."""
@@ -66,7 +79,7 @@ def step_bar(states: Mapping[str, StepState], target: str, sentence: str, *, is_
     """The bar that is always in view: nine steps with their state, and the one thing to do next, linked."""
     items = "".join(
         f'<li class="{states[key]}"><a href="#step-{key}" title="{text(say(title))}: {say(SAID[states[key]])}"'
-        f"{' aria-current=step' if states[key] in ('next', 'working') else ''}>"
+        f"{' aria-current=step' if states[key] in ('next', 'working', 'waiting', 'wrong') else ''}>"
         f"<span>{MARKS[states[key]] or number}</span><b>{text(say(title))}</b></a></li>"
         for number, (key, title) in enumerate(STEPS.items(), start=1)
     )

@@ -1,21 +1,19 @@
-"""What the walk knows: where a visitor is, which of the nine steps are done, and what comes next. No widgets here."""
+"""What the walk knows: where a visitor is, and what the folders say about it. No widgets here."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from .. import jobs, room
 from ..cache import Cache, list_caches, shared_cache
 from ..comparison.settings import dotted
 from ..config import DistillConfig, from_dict, with_overrides
 from ..errors import DistillError, RunError
-from ..language import ENGLISH, Say, later
+from ..language import later
 from ..paths import home
 from ..runs import Run, Status, open_run
-
-StepState = Literal["ready", "next", "working", "done", "locked"]
 
 STEPS = {
     "teacher": later("Teacher"),
@@ -88,6 +86,13 @@ class Found:
         return ended and not self.is_training
 
     @property
+    def has_checkpoint(self) -> bool:
+        """One that ended early has a whole checkpoint to go on from; the other begins anew."""
+        ended = [status for status in (self.run, self.baseline) if status is not None and status.state in ("failed", "stopped")]
+        # the file that a checkpoint's writer writes last; training/checkpoints.py would bring torch along
+        return any(any(open_run(status.id).checkpoints_folder.glob("checkpoint-*/trainer_state.json")) for status in ended)
+
+    @property
     def is_training(self) -> bool:
         return any(status is not None and status.is_active for status in (self.run, self.baseline))
 
@@ -123,48 +128,6 @@ def find(place: Place) -> Found:
     folder = export_folder(run.id) if run else None
     exported = folder if folder and folder.is_dir() else None
     return Found(**statuses, cache=cache, evaluation=evaluation, exported=exported, problems=tuple(problems))
-
-
-def step_states(found: Found) -> dict[str, StepState]:
-    """One state for each step; at most one is 'next'."""
-    capturing = found.capture is not None and found.capture.is_active
-    judging = found.judge is not None and found.judge.is_active
-    states: dict[str, StepState] = dict.fromkeys(STEPS, "locked")
-    before: StepState = "done" if found.cache else "ready"
-    states |= {"teacher": before, "text": before, "cache": "working" if capturing else "done" if found.cache else "next"}
-    if found.cache is None:
-        return states | {"student": "ready", "plan": "ready"}
-    middle: StepState = "done" if found.run else "ready"
-    states |= {"student": middle, "loss": middle, "plan": middle}
-    states["train"] = "working" if found.is_training else "done" if found.is_trained else "next"
-    if found.is_trained:
-        states["judge"] = "working" if judging else "done" if found.evaluation else "next"
-    if found.evaluation:
-        states["home"] = "done" if found.exported else "next"
-    return states
-
-
-WORKING = {
-    "cache": later("The teacher is reading. Meanwhile look at the student below; the rest unlocks by itself."),
-    "train": later("The student is learning. You can close this page: it goes on, and this address finds it again."),
-    "judge": later("The student is being judged on text it never saw."),
-}
-TODO = {
-    "cache": later("Press Capture: the teacher reads the text once."),
-    "train": later("Press Train: the student learns from the cache, and its twin from the bare text."),
-    "judge": later("Press Judge: how good is the student, on text it never saw?"),
-    "home": later("Press Export: a folder that any Hugging Face program can load."),
-}
-
-
-def what_next(found: Found, *, say: Say = ENGLISH) -> tuple[str, str]:
-    """(key of the step to look at, one sentence on what to do there)."""
-    states = step_states(found)
-    for wanted, sentences in (("working", WORKING), ("next", TODO)):
-        for key, state in states.items():
-            if state == wanted:
-                return key, say(sentences[key])
-    return "home", say("All nine steps are done. Change a setting and train again: what do you expect to happen?")
 
 
 SETTINGS = "settings"

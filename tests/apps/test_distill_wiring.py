@@ -25,6 +25,7 @@ BUTTONS = (
     "stop_button",
     "stop_capture_button",
     "resume_button",
+    "restart_button",
 )
 
 
@@ -155,16 +156,54 @@ def test_stop_asks_the_active_runs_only(distill, small_cache, monkeypatch):
         ("teacher", {"kind": "local", "model": "/no/such/folder"}, "no such folder"),
         ("teacher", {"kind": "hub", "model": ""}, "Name"),
         ("text", {"kind": "local", "source": "/no/such/file.txt"}, "no such file"),
-        ("student", {"init": "pretrained", "model": ""}, "student.model"),
+        ("student", {"init": "pretrained", "model": ""}, "Name the smaller model"),
         ("student", {"init": "prune_layers", "num_layers": 99}, "99"),
         ("train", {"max_steps": None}, "max_steps"),
     ],
 )
 def test_a_bad_choice_is_explained_in_words_and_the_page_stands(distill, started, section, values, words):
     _, defs = distill.app.run(defs=forms(**{section: values}))
-    problems = [str(defs[name]) for name in ("problem", "plan_problem", "token_problem", "teacher_problem")]
+    problems = [str(defs[name]) for name in ("problem", "student_problem", "token_problem", "teacher_problem")]
     assert any(words in problem for problem in problems), problems
     assert started == []
+
+
+def test_a_student_without_a_name_is_said_once_and_capture_stays(distill, started):
+    choice = forms(student={"init": "pretrained", "model": " "})
+    outputs, defs = distill.app.run(defs=choice)
+    text = shown(outputs)
+    assert text.count("Name the smaller model") == 1
+    assert "student.model" not in text
+    assert 'href="#step-student">This student cannot be made' in text
+    assert (defs["standing"]["student"], defs["standing"]["plan"], defs["standing"]["cache"]) == ("wrong", "held", "next")
+    distill.app.run(defs=choice | pressed("capture_button"))
+    assert [run.status().kind for run in started] == ["capture"]
+
+
+def test_an_unfit_student_is_what_the_bar_names_not_the_button(distill, small_cache, monkeypatch):
+    at(monkeypatch, walk.Place(cache="small"))
+    outputs, defs = distill.app.run(defs=forms(student={"init": "prune_layers", "num_layers": 99}))
+    assert 'href="#step-student">This student cannot be made' in shown(outputs)
+    assert (defs["standing"]["student"], defs["standing"]["plan"], defs["standing"]["train"]) == ("wrong", "held", "held")
+
+
+def test_a_teacher_that_is_not_found_is_where_the_bar_points(distill):
+    outputs, defs = distill.app.run(defs=forms(teacher={"kind": "local", "model": "/no/such/folder"}))
+    assert defs["standing"]["teacher"] == "wrong"
+    assert 'href="#step-teacher">The teacher cannot be used' in shown(outputs)
+
+
+@pytest.mark.parametrize(("checkpoint", "words"), [(True, "Go on from the last checkpoint"), (False, "Start it again")])
+def test_going_on_names_a_checkpoint_only_where_there_is_one(distill, small_cache, monkeypatch, checkpoint, words):
+    run = create_run("train", DistillConfig(), inputs={"cache": "small"})
+    run.update(state="failed", error="no")
+    (run.checkpoints_folder / "checkpoint-5").mkdir(parents=True)
+    if checkpoint:
+        (run.checkpoints_folder / "checkpoint-5" / "trainer_state.json").write_text('{"global_step": 5}')
+    at(monkeypatch, walk.Place(run=run.id))
+    outputs, _ = distill.app.run()
+    assert words in shown(outputs)
+    assert ("the last checkpoint" in shown(outputs)) == checkpoint
 
 
 def shown(outputs):
@@ -229,6 +268,9 @@ def test_in_a_room_work_is_its_visitors_and_others_do_not_stop_it(distill, start
     assert {run.status().owner for run in started} == {"Ana"}
     at(monkeypatch, walk.Place(cache="small", run=started[0].id))
     in_a_room("Bob")
+    outputs, _ = distill.app.run()
+    assert "Ana started it: only Ana and the presenter can stop it" in shown(outputs)
+    assert "Stop, keep" not in shown(outputs)
     _, defs = distill.app.run(defs=pressed("stop_button"))
     assert "belongs to Ana" in defs["get_notes"]()["train"]
     assert not started[0].stop_requested()

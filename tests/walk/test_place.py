@@ -38,9 +38,34 @@ def test_nothing_yet():
 def test_while_the_teacher_reads():
     run = create_run("capture", CONFIG)
     key, states = next_of(Place(capture=run.id))
-    assert (key, states["cache"]) == ("cache", "working")
+    assert (key, states["cache"]) == ("cache", "waiting")
+    run.update(state="running")
+    assert next_of(Place(capture=run.id))[1]["cache"] == "working"
     run.update(state="failed", error="no")
     assert next_of(Place(capture=run.id))[1]["cache"] == "next"
+    assert what_next(find(Place(capture=run.id))) == ("cache", "The capture failed: step 3 says why, and what would help.")
+
+
+@pytest.mark.parametrize(("num_ahead", "words"), [(0, "the next one"), (1, "1 run is ahead"), (3, "3 runs are ahead")])
+def test_a_queued_run_is_said_to_wait(small_cache, num_ahead, words):
+    student, twin = (create_run("train", CONFIG, inputs={"cache": "small"}) for _ in range(2))
+    student.update(num_ahead=num_ahead)
+    twin.update(num_ahead=num_ahead + 1)
+    key, said = what_next(find(Place(run=student.id, baseline=twin.id)))
+    assert key == "train"
+    assert words in said
+    student.update(state="running")
+    assert "is learning" in what_next(find(Place(run=student.id, baseline=twin.id)))[1]
+
+
+def test_what_is_wrong_comes_before_what_to_do_and_after_what_works(small_cache):
+    found = find(Place(cache="small"))
+    assert what_next(found, ["student"])[0] == "student"
+    assert what_next(found, ["teacher", "student"])[0] == "teacher"
+    run = create_run("train", CONFIG, inputs={"cache": "small"})
+    assert what_next(find(Place(run=run.id)), ["student"])[0] == "train"
+    run.update(state="failed", error="no")
+    assert what_next(find(Place(run=run.id)))[1].startswith("The training failed")
 
 
 def test_with_a_cache(small_cache):
@@ -54,7 +79,7 @@ def test_judge_waits_for_the_twin(small_cache):
     student, twin = trained(), create_run("train", CONFIG, inputs={"cache": "small"})
     place = Place(run=student.id, baseline=twin.id)
     assert next_of(place)[0] == "train"  # the cache is found through the run
-    assert next_of(place)[1]["train"] == "working"
+    assert next_of(place)[1]["train"] == "waiting"
     twin.update(state="failed", error="no")
     key, states = next_of(place)
     assert key == "judge"
