@@ -7,7 +7,7 @@ const distillFigures = (() => {
     @container (min-width: 640px) { .grid { grid-template-columns: repeat(2, minmax(0, 1fr)); } .grid .wide { grid-column: 1 / -1; } }
     figure { margin: 0; min-width: 0; border: 1px solid color-mix(in srgb, currentColor 14%, transparent); border-radius: 10px; padding: 12px; }
     .chart { position: relative; } .chart > .vega { width: 100%; }
-    .empty { position: absolute; inset: 40px 0 70px; display: grid; place-items: center; text-align: center; opacity: .7; pointer-events: none; }
+    .empty { position: absolute; inset: 56px 12px 70px 48px; display: grid; place-items: start center; text-align: center; opacity: .8; pointer-events: none; } /* above a lone line, which lies in the middle */
     figcaption { font-size: 12.5px; opacity: .85; margin-top: 6px; }
     .saves { white-space: nowrap; }
     .save { background: none; border: 0; padding: 2px 4px; font: inherit; color: inherit; text-decoration: underline; cursor: pointer; margin-left: 4px; border-radius: 4px; }

@@ -27,6 +27,17 @@ STATES = (later("queued"), later("running"), later("done"), later("failed"), lat
 UNITS = (later("steps"), later("windows"), later("tokens"))
 
 
+LOSS_READING = later(
+    "The thick line is what training pushes down; its dashed floor is the lowest it can reach. "
+    "Green can hardly fall below dashed green, the teacher's own."
+)
+KL_READING = later(
+    "The thick line is what the student's training pushes down; its dashed floor is the lowest it can reach. "
+    "Green can hardly fall below dashed green, the teacher's own."
+)
+"""Where the loss is the KL alone; the hard-label twin pushes the green line down."""
+
+
 class LivePanel(anywidget.AnyWidget):
     """Progress and charts of one or two runs, by name, while they go on and after.
 
@@ -204,6 +215,7 @@ def training_pictures(
     limit_gib: float | None = None,
     teacher_bits_per_byte: float | None = None,
     eval_steps: int = 0,
+    has_total: bool = True,
     say: Say = ENGLISH,
 ) -> list[dict[str, Any]]:
     """Loss parts, held-out text, agreement, memory, gradient and speed, for the panel of one training and, by its name, its twin."""
@@ -216,14 +228,11 @@ def training_pictures(
     memory = charts.memory_chart(run=first, predicted_gib=predicted_gib, limit_gib=limit_gib, say=say)
     return [
         picture(
-            charts.loss_chart(run=first, say=say),
+            charts.loss_chart(run=first, has_total=has_total, say=say),
             "loss",
             field="loss",
             empty=soon,
-            reading=say(
-                "The thick line is what training pushes down; its dashed floor is the lowest it can reach. "
-                "Green can hardly fall below dashed green, the teacher's own."
-            ),
+            reading=say(LOSS_READING if has_total else KL_READING),
         ),
         picture(
             charts.heldout_chart(runs=names, teacher_bits_per_byte=teacher_bits_per_byte, say=say),

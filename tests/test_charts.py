@@ -150,3 +150,13 @@ def test_the_plan_of_a_phone_shows_its_sums_whole(limit_gib):
     places = re.findall(r'transform="translate\(([\d.]+),[\d.]+\)"[^>]*>3.5 GiB<', picture)
     left = float(re.search(r'transform="translate\(([\d.]+),[\d.]+\)"', picture)[1])
     assert len(places) == 2 and all(left + float(x) + 7 * 6.2 <= 310 for x in places), "7 letters of 11 points"
+
+
+def test_a_loss_that_is_the_kl_alone_draws_no_second_line_under_it():
+    def fields(chart):
+        return json.dumps(charts.spec(chart))
+
+    assert '"total"' in fields(charts.loss_chart()).replace('\\"', '"')
+    alone = fields(charts.loss_chart(has_total=False)).replace('\\"', '"')
+    assert '"total"' not in alone
+    assert "KL to teacher" in alone

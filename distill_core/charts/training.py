@@ -93,13 +93,17 @@ def _with_shown(layers: Iterable[Any], shown: str) -> Any:
     return alt.layer(*layers).add_params(alt.param(name="shown", value=shown))
 
 
-def loss_chart(rows: Rows = LIVE, *, run: str = "student", say: Say = ENGLISH) -> Any:
-    """Loss parts per trained token in nats, with the cache's floor and the teacher's own NLL as dashed lines of the part they bound."""
-    parts: Parts = {
-        "loss": (say("total"), BLUE, [1, 0], 4.5),
-        "kl": (say("KL to teacher"), VERMILION, [1, 0], 1.8),
+def loss_chart(rows: Rows = LIVE, *, run: str = "student", has_total: bool = True, say: Say = ENGLISH) -> Any:
+    """Loss parts per trained token in nats, with the cache's floor and the teacher's own NLL as dashed lines of the part they bound.
+
+    has_total: False where the total is the KL alone, so that its line would lie exactly under the KL's: the KL is the thick one then.
+    """
+    thick = BLUE if has_total else VERMILION
+    total: Parts = {"loss": (say("total"), BLUE, [1, 0], 4.5)} if has_total else {}
+    parts: Parts = total | {
+        "kl": (say("KL to teacher"), VERMILION, [1, 0], 1.8 if has_total else 4.5),
         "ce": (say("cross-entropy on text"), GREEN, [1, 0], 1.8),
-        "floor": (say("floor: lowest possible"), BLUE, [6, 4], 1.5),
+        "floor": (say("floor: lowest possible"), thick, [6, 4], 1.5),
         "teacher_nll": (say("teacher's cross-entropy"), GREEN, [6, 4], 1.5),
     }
     layers = _lines(rows, "step", say("step"), say("nats per token"), parts, y_zero=True, y_format=".3~f")

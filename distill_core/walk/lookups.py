@@ -15,7 +15,7 @@ import polars as pl
 from .. import catalog, corpus, memory, panel
 from ..cache import Cache, Estimate, browse, estimate, guessed_speed, shared_cache
 from ..catalog.model_facts import ModelFacts
-from ..config import BUILTIN, DistillConfig
+from ..config import BUILTIN, DistillConfig, LossConfig
 from ..errors import TextError
 from ..language import ENGLISH, Say
 from ..limits import is_gpu
@@ -88,6 +88,11 @@ def siblings(teacher: ModelFacts) -> list[tuple[str, int]]:
     return near.sort("num_parameters", descending=True).select("id", "num_parameters").rows()
 
 
+def is_kl_alone(loss: LossConfig) -> bool:
+    """The loss is the KL itself, with weight 1 and no other part: kl_weight × T² × KL + ce_weight × CE + z_loss_weight × z."""
+    return loss.ce_weight == loss.z_loss_weight == 0 and loss.kl_weight * loss.temperature**2 == 1
+
+
 def training_pictures(tracks: Mapping[str, Run], *, say: Say = ENGLISH) -> list[dict[str, Any]]:
     """The live charts of a training and its twin, with the plan's prediction and the teacher's own line where they are known."""
     first = next(iter(tracks.values()))
@@ -100,5 +105,6 @@ def training_pictures(tracks: Mapping[str, Run], *, say: Say = ENGLISH) -> list[
         limit_gib=plan.limit_gib if plan else None,
         teacher_bits_per_byte=teacher_bits_per_byte(cache) if cache else None,
         eval_steps=config.train.eval_steps,
+        has_total=not is_kl_alone(config.loss),
         say=say,
     )

@@ -163,3 +163,11 @@ def test_zip_holds_the_folder(tmp_path):
 def test_rates_cover_every_way_to_begin():
     assert set(controls.LEARNING_RATES) == {"fresh", "prune_layers", "pretrained"}
     assert all(math.isfinite(rate) for rate in controls.LEARNING_RATES.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_alone"),
+    [({}, True), ({"temperature": 2.0}, False), ({"temperature": 2.0, "kl_weight": 0.25}, True), ({"z_loss_weight": 1e-4}, False)],
+)
+def test_when_the_loss_is_the_kl_alone(changes, is_alone):
+    assert lookups.is_kl_alone(DistillConfig().loss.changed(**changes)) == is_alone
