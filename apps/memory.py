@@ -80,7 +80,8 @@ def choose(custom, custom_note, look_up, say, shape, student_choice, teacher_cho
         side_by_side(shape["batch"], shape["accumulation"], shape["top_k"]),
         side_by_side(shape["bf16"], shape["checkpointing"]),
         side_by_side(shape["lora_rank"], shape["quantize"] if shape.value["lora_rank"] else None),
-        side_by_side(shape["gpus"]),
+        mo.md(say("GPUs to draw")),  # above, not beside: a phone is narrow
+        shape["gpus"],
     )
     return
 
@@ -115,6 +116,7 @@ def fit(at_length, config, say, student, teacher, window):
         heading_of(say("What fits where, and what would help")),
         window,
         mo.Html(views.fit_words(memory.peaks(teacher, student, at_length, gpu=True), say=say)),
+        mo.Html(views.size_words(say=say)),
         mo.Html(views.chunk_words(student, at_length, say=say)),
         mo.Html(views.saving_words(memory.savings(teacher, student, at_length, gpu=True), say=say)),
     )
@@ -206,7 +208,7 @@ def setting_controls(say):
                 steps=[0, 4, 8, 16, 32, 64, 128, 256], value=0, show_value=True, label=say("LoRA rank (0: all weights learn)")
             ),
             "quantize": mo.ui.dropdown(_precisions, value=say("their own precision"), label=say("With LoRA, its frozen weights in")),
-            "gpus": mo.ui.multiselect(_names, value=_shown, full_width=True, label=say("GPUs to draw")),
+            "gpus": mo.ui.multiselect(_names, value=_shown, full_width=True),
         }
     )
     window = mo.ui.slider(

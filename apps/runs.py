@@ -34,9 +34,9 @@ def heading(query, say):
 
 
 @app.cell(hide_code=True)
-def controls(kinds, refresh, say, states, tick):
+def controls(kinds, named, refresh, say, states, tick):
     column(
-        side_by_side(kinds, states, refresh, tick),
+        side_by_side(kinds, states, named, refresh, tick),
         quiet(say("Press Look again after something has ended. What runs now is read again by itself.")),
     )
     return
@@ -54,10 +54,11 @@ def show_table(all_rows, rows, say, table):
     if not all_rows:
         _shown = mo.callout(say("There is nothing yet. Capture and train in the walk, or: python -m distill_core demo"))
     elif not rows:
-        _shown = mo.callout(say("No line is of these kinds and states. Choose others above."))
+        _shown = mo.callout(say("No line has such a name, kind and state. Choose others above."))
     else:
         _csv = mo.download(data=lambda: views.csv_of(rows), filename="runs.csv", label=say("All figures as CSV"))
-        _shown = column(table, side_by_side(_csv))
+        _note = quiet(say("The words on the table's own buttons are English.")) if say.code != "en" else None
+        _shown = column(table, _note, side_by_side(_csv))
     _shown
     return
 
@@ -151,7 +152,8 @@ def opening():
 def filters(say):
     kinds = mo.ui.multiselect({say(_word): _kind for _kind, _word in views.KINDS.items()}, label=say("Kinds"))
     states = mo.ui.multiselect({say(_word): _state for _state, _word in views.STATES.items()}, label=say("States"))
-    return kinds, states
+    named = mo.ui.text(label=say("Name contains"))
+    return kinds, named, states
 
 
 @app.cell
@@ -176,12 +178,14 @@ def read(get_gone, refresh):
 
 
 @app.cell
-def picker(all_rows, kept, kinds, say, states):
+def picker(all_rows, kept, kinds, named, say, states):
     # made anew only when the visitor looks again or filters; `kept` holds what was ticked, outside the graph
     rows = [
         _row
         for _row in all_rows
-        if (not kinds.value or _row["kind"] in kinds.value) and (not states.value or _row["state"] in states.value)
+        if named.value.strip().lower() in _row["id"].lower()
+        and (not kinds.value or _row["kind"] in kinds.value)
+        and (not states.value or _row["state"] in states.value)
     ]
     _ticked = [_place for _place, _row in enumerate(rows) if _row["id"] in kept["picked"]]
     table = mo.ui.table(
@@ -192,6 +196,7 @@ def picker(all_rows, kept, kinds, say, states):
         show_data_types=False,
         show_column_summaries=False,
         show_download=False,
+        show_search=False,  # its words are English in every language; the filters above are ours
         freeze_columns_left=[say(views.COLUMNS["id"])] if rows else None,
     )
     return rows, table

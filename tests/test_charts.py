@@ -147,9 +147,9 @@ def test_titles_are_in_lines_that_a_phone_shows_whole(code):
 @pytest.mark.parametrize("limit_gib", [4.0, 400.0])
 def test_the_plan_of_a_phone_shows_its_sums_whole(limit_gib):
     picture = vl_convert.vegalite_to_svg(charts.plan_chart(PLAN, limit_gib=limit_gib).to_dict() | {"width": 310}, vl_version="6.4")
-    places = re.findall(r'transform="translate\(([\d.]+),[\d.]+\)"[^>]*>3.5 GiB<', picture)
+    places = re.findall(r'transform="translate\(([\d.]+),[\d.]+\)"[^>]*>3.50 GiB<', picture)
     left = float(re.search(r'transform="translate\(([\d.]+),[\d.]+\)"', picture)[1])
-    assert len(places) == 2 and all(left + float(x) + 7 * 6.2 <= 310 for x in places), "7 letters of 11 points"
+    assert len(places) == 2 and all(left + float(x) + 8 * 6.2 <= 310 for x in places), "8 letters of 11 points"
 
 
 def test_a_loss_that_is_the_kl_alone_draws_no_second_line_under_it():

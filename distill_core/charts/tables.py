@@ -86,7 +86,7 @@ def plan_chart(
         )
     )
     layers: list[Any] = [bars]
-    sums = [{"mode": mode, "total": total, "label": say.figure(f"{total:.3g} GiB")} for mode, total in zip(modes, totals, strict=True)]
+    sums = [{"mode": mode, "total": total, "label": say.figure(f"{total:.2f} GiB")} for mode, total in zip(modes, totals, strict=True)]
     text = alt.Chart(alt.Data(values=sums)).mark_text(align="left", dx=5, color=GREY, fontSize=11)
     layers.append(text.encode(y=alt.Y("mode:N", sort=modes), x="total:Q", text="label:N"))
     reading = ""

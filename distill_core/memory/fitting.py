@@ -19,7 +19,7 @@ class GPU:
 
     name: str
     memory_bytes: int
-    """As sold, a GB counted as 1000³ bytes: some hundred MB less than the driver shows, which is room for the CUDA context."""
+    """As sold, a GB counted as 1000³ bytes: up to 7 % less than the driver shows, which is room for the CUDA context and for gaps."""
     kind: str
     """'data centre', 'workstation' or 'desktop'."""
 

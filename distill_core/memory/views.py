@@ -7,7 +7,7 @@ from typing import Any
 from ..catalog.model_facts import ModelFacts
 from ..config import DistillConfig
 from ..language import ENGLISH, Say, later
-from ..units import show_count, show_gib
+from ..units import gib, show_count, show_gib
 from .adapted import learned_parameters
 from .fitting import GPU, fitting_gpus, longest_windows
 from .formulas import chunk_tokens
@@ -28,6 +28,38 @@ PRICES = {
     "shorter context, and a new capture": later("shorter context, and a new capture"),
 }
 """Prices of the knobs, for the catalogue of sentences."""
+
+
+CONTROLS = {
+    "activation_checkpointing": later("compute activations twice"),
+    "bf16": later("bfloat16 autocast"),
+    "per_device_train_batch_size": later("Windows in a micro-batch"),
+    "gradient_accumulation_steps": later("Micro-batches in a step"),
+    "chunk_tokens": later("tokens in a chunk"),
+    "window_tokens": later("Tokens in a window"),
+}
+"""A knob's key -> what its control is called on the page."""
+
+
+def sized(gpu: GPU, *, say: Say = ENGLISH) -> str:
+    """'A100, 80 GB (74.5 GiB)': as it is sold, and in the unit of the plan."""
+    return f"{gpu.label} ({say.figure(f'{gib(gpu.memory_bytes):.1f} GiB')})"
+
+
+def size_words(*, say: Say = ENGLISH) -> str:
+    """What a GB of a GPU is taken for."""
+    words = say("A GPU's GB is counted as 1000³ bytes: 80 GB are 74.5 GiB. Drivers show up to 7 % more: left for themselves and for gaps.")
+    return f'<p class="walk-quiet">{escape(words)}</p>'
+
+
+def knob_words(knob: Knob, *, say: Say = ENGLISH) -> str:
+    """'Tokens in a window: 4,096 (text.window_tokens 4096)': as the control is called, and as the setting is."""
+    controls = [
+        say(CONTROLS[key]) if value is True else say("{control}: {value:,}", control=say(CONTROLS[key]), value=value)
+        for values in knob.changes.values()
+        for key, value in values.items()
+    ]
+    return f"{', '.join(controls)} ({knob.name})"
 
 
 def model_line(facts: ModelFacts, *, say: Say = ENGLISH) -> str:
@@ -63,7 +95,7 @@ def fit_words(peaks: Mapping[Mode, int], *, say: Say = ENGLISH) -> str:
         fitting = fitting_gpus(peaks[mode])
         needs = {"mode": say(NAMES[mode]), "peak": show_gib(peaks[mode])}
         if fitting:
-            words = say("{mode}: about {peak}. Smallest GPU of the list that holds it: {gpu}.", **needs, gpu=fitting[0].label)
+            words = say("{mode}: about {peak}. Smallest GPU of the list that holds it: {gpu}.", **needs, gpu=sized(fitting[0], say=say))
         else:
             words = say("{mode}: about {peak}. No single GPU of the list holds it.", **needs)
         items.append(f"<li{' class=strong' if mode == 'offline fused' else ''}>{escape(words)}</li>")
@@ -76,7 +108,12 @@ def saving_words(savings: Sequence[tuple[int, Knob]], *, say: Say = ENGLISH) -> 
         words = say("No setting lowers it by 3 % or more from here: only a smaller student would.")
         return f'<p class="walk-quiet">{escape(words)}</p>'
     items = [
-        say("{setting}: about {saved} less ({price})", setting=knob.name, saved=show_gib(saved), price=say(PRICES[knob.price]))
+        say(
+            "{setting}: about {saved} less ({price})",
+            setting=knob_words(knob, say=say),
+            saved=show_gib(saved),
+            price=say(PRICES[knob.price]),
+        )
         for saved, knob in savings
     ]
     return f"<p>{escape(say('What would lower the fused peak, most first:'))}</p>" + (
@@ -94,7 +131,7 @@ def window_table(teacher: ModelFacts, student: ModelFacts, config: DistillConfig
             f'<td data-label="{escape(say(NAMES[mode]))}">{say("{count:,}", count=longest[mode]) if longest[mode] else "–"}</td>'
             for mode in MODES
         )
-        lines.append(f"<tr><th>{escape(gpu.label)}</th>{cells}</tr>")
+        lines.append(f"<tr><th>{escape(sized(gpu, say=say))}</th>{cells}</tr>")
     caption = say("Longest windows that fit, in tokens, with the other settings as above; a dash where not even 128 fit.")
     return (
         f'<div class="walk-table" tabindex="0"><table><thead><tr><th></th>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'

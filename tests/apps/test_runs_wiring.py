@@ -55,9 +55,11 @@ def test_all_runs_and_caches_are_lines_and_filters_choose(page, small_cache):
     made("s", cache="small"), made("broken", state="failed")
     _, defs = page.app.run()
     assert [row["id"] for row in defs["rows"]] == ["broken", "s", "small"]
-    only = {"kinds": SimpleNamespace(value=["train"]), "states": SimpleNamespace(value=["failed"])}
+    only = {"kinds": SimpleNamespace(value=["train"]), "states": SimpleNamespace(value=["failed"]), "named": SimpleNamespace(value="")}
     _, defs = page.app.run(defs=only)
     assert [row["id"] for row in defs["rows"]] == ["broken"]
+    _, defs = page.app.run(defs={name: SimpleNamespace(value=[]) for name in only} | {"named": SimpleNamespace(value=" MALL")})
+    assert [row["id"] for row in defs["rows"]] == ["small"]
 
 
 def test_what_is_ticked_is_laid_side_by_side(page):

@@ -11,6 +11,7 @@ from distill_core.config import from_dict
 from distill_core.errors import ModelError
 from distill_core.language import in_language
 from distill_core.memory import views
+from distill_core.memory.reports import knobs
 
 TEACHER = catalog.listed_facts("Qwen/Qwen3-8B")
 STUDENT = catalog.listed_facts("Qwen/Qwen3-0.6B")
@@ -84,13 +85,13 @@ def test_published_points_stand_only_beside_their_own_setting():
 def test_words_name_the_card_and_the_price():
     peaks = {"online": 13_000_000_000, "offline dense": 10**13, "offline fused": 11_000_000_000}
     said = views.fit_words(peaks)
-    assert "Online: about 12.11 GiB. Smallest GPU of the list that holds it: RTX 4060 Ti, 16 GB." in said
+    assert "Online: about 12.11 GiB. Smallest GPU of the list that holds it: RTX 4060 Ti, 16 GB (14.9 GiB)." in said
     assert "Offline dense: about 9313.23 GiB. No single GPU" in said
     assert "RTX 3060, 12 GB" in said
     long = CONFIG.changed(text=CONFIG.text.changed(window_tokens=8192))
     savings = memory.savings(TEACHER, STUDENT, long, gpu=True)
     assert [less for less, _ in savings] == sorted((less for less, _ in savings), reverse=True)
-    assert "train.activation_checkpointing true: about" in views.saving_words(savings)
+    assert "compute activations twice (train.activation_checkpointing true): about" in views.saving_words(savings)
     assert "cerca de um terço mais lento" in views.saving_words(savings, say=in_language("pt"))
     assert "only a smaller student" in views.saving_words([])
 
@@ -107,3 +108,17 @@ def test_facts_from_a_config_alone(tmp_path):
         catalog.config_facts(path)
     with pytest.raises(ModelError, match=r"not in data/models.csv. Did you mean"):
         catalog.listed_facts("Qwen/Qwen3-9B")
+
+
+def test_remedies_are_named_as_the_page_and_as_the_settings_name_them():
+    config = CONFIG.changed(train=CONFIG.train.changed(per_device_train_batch_size=4, bf16=False), device="cuda")
+    words = [views.knob_words(knob, say=in_language("pt")) for knob in knobs(STUDENT, config)]
+    assert words[1] == "calcular as ativações duas vezes (train.activation_checkpointing true)"
+    assert "Janelas" in words[0] and "train.per_device_train_batch_size 2" in words[0]
+    assert {key for knob in knobs(STUDENT, config) for values in knob.changes.values() for key in values} == set(views.CONTROLS)
+
+
+def test_a_gpus_memory_is_said_in_the_plans_unit_too():
+    a100 = next(gpu for gpu in memory.gpus() if gpu.label == "A100, 80 GB")
+    assert views.sized(a100) == "A100, 80 GB (74.5 GiB)"
+    assert views.sized(a100, say=in_language("pt")) == "A100, 80 GB (74,5 GiB)"
