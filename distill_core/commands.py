@@ -17,6 +17,7 @@ from .errors import ConfigError
 from .foreground import carry_out, is_launched, is_spokesman, together_or_alone, train_here
 from .judgement import table
 from .paths import caches_dir, checked_name, home
+from .refusals import check_settings
 from .runs import Run
 from .units import show_count, show_disk, show_time
 
@@ -42,6 +43,7 @@ def demo(options: Options) -> None:
     if options.print_config:
         print(config.to_json(), end="")
         return
+    check_settings(config)
     started = time.monotonic()
     print(f"1/4  capture: the teacher {config.teacher.model} reads {config.text.num_windows} windows", flush=True)
     cache = carry_out(run_folders.create_run("capture", config, label="demo", device=jobs.device_key(config.device)))["cache"]

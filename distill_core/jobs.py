@@ -11,6 +11,7 @@ from .config import DistillConfig
 from .errors import RunError
 from .paths import locks_dir
 from .processes import this_machine
+from .refusals import check_training
 from .runs import Run, create_run, open_run
 from .waiting import expected_wait_s, runs_ahead, waiting_words
 
@@ -62,7 +63,11 @@ def submit_capture(config: DistillConfig, *, owner: str = "") -> Run:
 
 
 def new_training(config: DistillConfig, cache: str, *, label: str = "", owner: str = "") -> Run:
-    """The run of a training against a cache, by name; nobody works on it yet."""
+    """The run of a training against a cache, by name; nobody works on it yet.
+
+    Raises ConfigError, CacheError or ModelError, before there is a run, for what could only fail.
+    """
+    check_training(config, cache)
     label = label or ("hard labels" if config.loss.kl_weight == 0 else "distilled")
     return create_run(
         "train", config, inputs={"cache": cache}, label=label, name=config.train.name, device=device_key(config.device), owner=owner

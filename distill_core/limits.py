@@ -17,6 +17,11 @@ def is_gpu(device: str) -> bool:
     return device.startswith("cuda")
 
 
+def num_gpus() -> int:
+    """CUDA devices that torch would find, asked of NVIDIA's driver."""
+    return 0 if _torch_without_cuda() else len(_gpus())
+
+
 def _torch_without_cuda() -> bool:
     try:
         return "+cpu" in version("torch")

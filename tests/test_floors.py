@@ -13,7 +13,7 @@ FLOORS = {
     0: {"config", "errors", "faults", "hf_arguments", "section", "train_config", "language", "units", "paths"},
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "remedies", "room", "runs", "sweep",
+        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "refusals", "remedies", "room", "runs", "sweep",
         "waiting", "walk",
     },
     2: {

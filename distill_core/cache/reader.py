@@ -95,7 +95,7 @@ class Cache:
         """
         ranked = self.plan.num_ranked
         has_drawn = with_drawn and self.plan.num_exact is not None
-        self._check_asked(top_k, temperature, has_drawn=has_drawn)
+        self.check_asked(top_k, temperature, has_drawn=has_drawn)
         picked = [self.stored(split, int(index)) for index in indices]
         batch = {name: np.stack([row[name] for row in picked]) for name in ROW_COLUMNS if name != "doc_lens"}
         tail = tail_at(batch.pop("tail_logsumexp"), batch.pop("tail_mean_logprob"), temperature)
@@ -112,7 +112,7 @@ class Cache:
         batch["position_ids"] = np.stack([position_ids(list(row["doc_lens"]), self.plan.window_tokens) for row in picked])
         return batch
 
-    def _check_asked(self, top_k: int | None, temperature: float, *, has_drawn: bool) -> None:
+    def check_asked(self, top_k: int | None, temperature: float, *, has_drawn: bool) -> None:
         ranked = self.plan.num_ranked
         if top_k is not None and top_k > ranked:
             raise CacheError(

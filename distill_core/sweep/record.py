@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..config import DistillConfig, from_dict, with_overrides
 from ..errors import ConfigError, RunError, did_you_mean
 from ..paths import checked_name, home, publish
+from ..refusals import check_training
 
 SWEPT = ("student", "loss", "train")
 """Sections whose settings may differ within one sweep: the cache is the same for all."""
@@ -130,7 +131,7 @@ def create_sweep(
     typed = {setting: [_typed(config, setting, value) for value in values] for setting, values in grid.items()}
     made = Sweep(name=checked_name(name, "sweep"), cache=cache, grid=typed, seeds=seeds, config=kept, stop_losers=stop_losers, created_s=0)
     for trial in made.trials():
-        trial.config()  # values that do not go together are refused before the first run
+        check_training(trial.config(), cache)  # values that do not go together are refused before the first run
     if (made.folder / "sweep.json").exists():
         there = open_sweep(name)
         if there.model_copy(update={"created_s": 0.0}) != made:
