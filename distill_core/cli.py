@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
@@ -35,10 +36,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")] if "unrecognized" in message else []
         choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        hint = did_you_mean(unknown[0], self.known_options()) if unknown else ""
+        hint = self._hint_for(unknown[0]) if unknown else ""
         if choice:
             hint = did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
         self.exit(2, f"error: {message}.{hint if 'Did' in hint else ''} See: {self.prog} --help\n")
+
+    def _hint_for(self, option: str) -> str:
+        """The nearest option, or the commands that have it; --help is near to many words and meant by none."""
+        parsers = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        having = [name for choices in parsers for name, parser in choices.items() if option in parser.known_options()]
+        if having:
+            return f" Did you mean another command? {option} belongs to: {', '.join(having)}."
+        return did_you_mean(option, [name for name in self.known_options() if name != "--help"])
 
     def known_options(self) -> list[str]:
         """Its own options and those of its subcommands."""
@@ -140,6 +149,7 @@ def build_parser() -> Parser:
         "what", choices=["list", "show", "stop", "resume", "delete", "work"], help="work: carry out a queued run in this process"
     )
     runs.add_argument("run", nargs="?", help="the run (all commands but list)")
+    runs.add_argument("--yes", action="store_true", help="delete: even though judgements, a twin or a sweep name it")
     runs.add_argument("--now", action="store_true", help="stop: end it at once, through its engine; it can go on from its last checkpoint")
 
     serve = _command(
@@ -186,7 +196,8 @@ def _settings(parser: Parser, *sections: str) -> None:
         also = "any other field of transformers.TrainingArguments too, such as --train.adam_beta2 0.95" if section == "train" else None
         group = parser.add_argument_group(section, also)
         for name, field in model.model_fields.items():  # type: ignore[union-attr]
-            words = f"{field.description} (default: {field.default})".replace("%", "%%")
+            default = field.get_default(call_default_factory=True)
+            words = f"{field.description} (default: {'none' if default in (None, (), {}) else default})".replace("%", "%%")
             group.add_argument(
                 f"--{section}.{name}", dest=f"set:{section}.{name}", metavar=_choices(field), default=argparse.SUPPRESS, help=words
             )
@@ -196,8 +207,8 @@ def _settings(parser: Parser, *sections: str) -> None:
 
 def _shape(words: str) -> tuple[int, ...]:
     """'2048,32000,512' -> (2048, 32000, 512)."""
-    numbers = tuple(int(word) for word in words.split(","))
-    if len(numbers) != 3 or min(numbers) < 1:
+    numbers = tuple(int(word) for word in words.split(",") if word.strip().isdecimal())
+    if len(numbers) != words.count(",") + 1 or len(numbers) != 3 or min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"{words}: give tokens, vocabulary and hidden size, such as 2048,32000,512")
     return numbers
 
@@ -217,8 +228,10 @@ def run_command_line(arguments: Sequence[str]) -> int:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries to the programs that call them
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("distill_core").setLevel(logging.INFO)
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # PEFT and transformers import it where it is installed, used or not
     options = build_parser().parse_args(arguments)
     try:
         if is_launched() and options.handler not in (commands.capture, commands.train, commands.runs):

@@ -22,6 +22,7 @@ from .runs import Run
 from .units import show_count, show_disk, show_time
 
 Options = argparse.Namespace
+RESULT_UNITS = {"heldout_nll": " nats per held-out token"}
 
 
 def settings(options: Options, *, base: DistillConfig | None = None) -> DistillConfig:
@@ -223,11 +224,22 @@ def runs(options: Options) -> None:
     elif options.what == "resume":
         _resume(run.id, here=True)
     elif options.what == "delete":
-        print(f"{show_disk(run_folders.delete_run(run.id))} came back")
+        _delete_run(run, is_sure=options.yes)
     else:
         from .worker import execute
 
         execute(run)
+
+
+def _delete_run(run: Run, *, is_sure: bool) -> None:
+    """Raises ConfigError for a run that others name, where the user did not say that it may go; RunError for an active one."""
+    from . import comparison
+    from .comparison.views import deletion_words
+
+    what = comparison.deletion_of("run", run.id)
+    if not (is_sure or what.refused) and (what.dependents or what.twin or what.sweep):
+        raise ConfigError(f"{' '.join(deletion_words([what])[1:])} To delete it all the same, say --yes.")
+    print(f"{show_disk(comparison.delete(what))} came back")
 
 
 def _show_run(run: Run) -> None:
@@ -237,7 +249,12 @@ def _show_run(run: Run) -> None:
     if job := run.job():
         print(f"  job {job.id} of {job.engine}, {job.address}")
     for name, value in status.result.items():
-        print(f"  {name}: {value}")
+        if run.inputs().get(name) != value:
+            print(f"  {name}: {f'{value:.4g}' if isinstance(value, float) else value}{RESULT_UNITS.get(name, '')}")
+    if status.kind == "train" and run.evaluation_path.exists():
+        judged = json.loads(run.evaluation_path.read_text(encoding="utf-8"))
+        beside = f" beside {judged['baseline']}" if judged["baseline"] else ""
+        print(f"  judged{beside}: {judged['verdict']}")
     if status.total:
         left = f", {show_time(status.time_left_s)} left" if status.time_left_s is not None else ""
         print(f"  {status.done:,} of {status.total:,} {status.unit}{left}")

@@ -240,9 +240,16 @@ def read_config(path: str | Path) -> DistillConfig:
         raise ConfigError(f"config {path}: {error}") from None
 
 
+def without_unset_steps(train: TrainConfig) -> dict[str, Any]:
+    """The section as plain values, without the steps that follow its length: a new max_steps sets them anew. One rule for all screens."""
+    return train.model_dump(exclude=set(train.unset_steps()))
+
+
 def with_overrides(config: DistillConfig, pairs: dict[str, Any]) -> DistillConfig:
     """The config with dotted keys such as 'loss.temperature' replaced. Raises ConfigError."""
     values = config.model_dump()
+    if "train.max_steps" in pairs and str(pairs["train.max_steps"]) != str(config.train.max_steps):
+        values["train"] = without_unset_steps(config.train)
     for dotted, value in pairs.items():
         *sections, key = dotted.split(".")
         place = values

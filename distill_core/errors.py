@@ -14,6 +14,10 @@ DistillError
 import difflib
 from collections.abc import Iterable
 
+MOST_NAMED = 16
+"""Longer lists of names help nobody; a section of the config is shorter."""
+NUM_NEAREST = 5
+
 
 class DistillError(ValueError):
     """Base of every error that is the user's to mend; the command line prints it and exits with 2."""
@@ -52,9 +56,12 @@ class LossInputError(DistillError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean 'x'?' for a near miss, else a list of what exists; starts with a space."""
+    """' Did you mean 'x'?' for a near miss, else what exists, of much the nearest few; starts with a space."""
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=1)
     if near:
         return f" Did you mean '{near[0]}'?"
+    if len(known) > MOST_NAMED:
+        nearest = sorted(known, key=lambda name: -difflib.SequenceMatcher(None, word, name).ratio())[:NUM_NEAREST]
+        return f" The nearest of {len(known)}: {', '.join(nearest)}."
     return f" Known: {', '.join(known)}."

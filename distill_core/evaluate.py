@@ -61,7 +61,6 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
     publish(judged.evaluation_path, json.dumps(result, indent=2) + "\n")
     run.update(result={"verdict": result["verdict"], "run": judged.id})
-    progress.say(result["verdict"])
     return result
 
 

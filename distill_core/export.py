@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
 from . import models
 from .cache import Cache, open_cache
@@ -23,6 +24,7 @@ def export_model(run: Run, folder: Path, *, dtype: Dtype = "float32") -> Path:
     """Write the run's best weights (safetensors), tokenizer and model card. Raises RunError if the folder is not empty; ModelError."""
     if folder.exists() and any(folder.iterdir()):
         raise RunError(f"{folder} is not empty, and nothing there shall be overwritten. Choose a new folder: --to …")
+    logging.disable_progress_bar()  # of loading and writing weights
     model = load_student(run, torch.device("cpu")).to(getattr(torch, dtype))
     cache = open_cache(run.inputs()["cache"])
     partial = folder.with_name(folder.name + ".partial")

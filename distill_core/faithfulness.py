@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.utils import logging
 
 from . import models
 from .cache import Cache
@@ -76,6 +77,7 @@ def compare(cache: Cache, *, num_windows: int = 8, device: str = "auto", progres
     say(f"loading the teacher {config.teacher.model}")
     check_teacher(cache)
     where = pick_device(device)
+    logging.disable_progress_bar()  # of loading the weights; `progress` says what happens
     model = models.load_model(config.teacher.model, revision=config.teacher.revision, dtype=cache.manifest.teacher.dtype, device=str(where))
     model = model.eval()
     head = widened(read_head(model, probe_head(model, plan.vocab_size)))

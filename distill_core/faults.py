@@ -6,6 +6,13 @@ from pydantic import BaseModel, ValidationError
 
 from .errors import did_you_mean
 
+PLAIN_KINDS = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+}
+"""pydantic's types of fault, and what the value should have been."""
+
 
 def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
     for name in path:
@@ -29,7 +36,9 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
             lines.append(f"no option '{dotted}'.{did_you_mean(str(path[-1]), known)}")
         elif fault["type"] == "value_error":
             words = fault["msg"].removeprefix("Value error, ")
-            lines.append(words if words.endswith("?") else f"{words}.")
+            lines.append(words if words.endswith((".", "?")) else f"{words}.")
+        elif fault["type"] in PLAIN_KINDS:
+            lines.append(f"{dotted} takes {PLAIN_KINDS[fault['type']]}, got {fault['input']!r}.")
         else:
             lines.append(f"{dotted}: {fault['msg'].lower()}, got {fault['input']!r}.")
     return "\n".join(lines)

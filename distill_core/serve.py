@@ -26,6 +26,9 @@ from .room.names import Names, room_folder, signing_key
 from .room.policy import Policy, read_policy, write_policy
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::", "")
+ELSEWHERE = "192.0.2.1"
+"""An address that is nobody's (RFC 5737, for documentation)."""
 PASSWORD, PRESENTER = "DISTILL_PASSWORD", "DISTILL_PRESENTER_PASSWORD"
 SHORTEST_PASSWORD = 8
 SESSION_TTL_S = 3600
@@ -94,8 +97,11 @@ def _secret(file: str | None, variable: str) -> str | None:
         return sys.stdin.readline().rstrip("\r\n")
     try:
         return (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0]
+    except FileNotFoundError:
+        raise ConfigError(f"password file {file}: no such file. Write the password into it as its first line.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"password file {file}: cannot be read ({error}). It holds the password as its first line.") from None
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is no text"
+        raise ConfigError(f"password file {file}: cannot be read ({reason}). It holds the password as its first line.") from None
 
 
 def check(options: ServeOptions) -> None:
@@ -163,7 +169,7 @@ def serve(options: ServeOptions) -> None:
             raise ConfigError(
                 f"cannot listen on {options.host}, port {options.port} ({error.strerror}). Choose another: --port 2719"
             ) from None
-    address = f"http://{'localhost' if options.host in LOCAL_HOSTS else options.host}:{options.port}/"
+    address = f"http://{reachable_name(options.host)}:{options.port}/"
     _say(_welcome(options, address))
     if options.opens_browser:
         webbrowser.open(address)
@@ -187,6 +193,18 @@ def serve(options: ServeOptions) -> None:
     os._exit(0)  # visitors' pages are threads that wait for ever, with nothing in them to keep; an ordinary end would wait for them
 
 
+def reachable_name(host: str) -> str:
+    """What others type to come here: for 'all addresses' the one that this machine has on its network, else its name; no packet is sent."""
+    if host in LOCAL_HOSTS:
+        return "localhost"
+    if host not in EVERYWHERE:
+        return f"[{host}]" if ":" in host else host
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((ELSEWHERE, 9))  # a datagram socket only looks up which of its addresses it would speak from
+        return str(probe.getsockname()[0])
+    return socket.gethostname()
+
+
 def _welcome(options: ServeOptions, address: str) -> str:
     if not options.is_room:
         return f"The apps are at {address} for this machine only; work is kept in {home()}. Ctrl-C ends the server, runs go on."
@@ -195,7 +213,8 @@ def _welcome(options: ServeOptions, address: str) -> str:
     folders = ", ".join(map(str, rules.allowed_folders)) or "none"
     presenter = "with" if options.passwords and options.passwords.presenter else "without"
     return (
-        f"The room is at {address}, {presenter} a presenter's password. Each visitor: {rules.max_active_runs} runs at a time, "
+        f"The room is at {address} (in Portuguese: {address}?lang=pt), {presenter} a presenter's password. "
+        f"Each visitor: {rules.max_active_runs} runs at a time, "
         f"{rules.visitor_disk_gb:g} GB of {rules.disk_gb:g} GB. Folders open to them: {folders}. Work is kept in {home()}. "
         "Ctrl-C ends the server, runs go on."
     )

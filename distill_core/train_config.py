@@ -11,6 +11,7 @@ Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "cosine_with_restarts", "cosine_with_min_lr", "cosine_warmup_with_min_lr",
     "polynomial", "inverse_sqrt", "warmup_stable_decay", "reduce_lr_on_plateau", "greedy",
 ]  # fmt: skip
+FOLLOWS_LOOKS = ("reduce_lr_on_plateau", "greedy")
 Reporter = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml"]
 
 
@@ -19,6 +20,11 @@ def _as_names(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return [name.strip() for name in value.split(",") if name.strip() not in ("", "none")]
+
+
+def steps_that_follow(max_steps: int) -> dict[str, int]:
+    """Looks and warm-up of a run of this length, where nobody set them: ten looks, a twelfth of the steps to warm up."""
+    return {"eval_steps": max(1, max_steps // 10), "warmup_steps": max(1, max_steps // 12)}
 
 
 class TrainConfig(Section):
@@ -39,7 +45,7 @@ class TrainConfig(Section):
     lr_scheduler_type: Scheduler = "cosine"
     """How the learning rate falls; train.lr_scheduler_kwargs sets the details of those that have some."""
     warmup_steps: Annotated[int, Field(ge=0)] = 50
-    """Steps over which the learning rate rises."""
+    """Steps over which the learning rate rises; where it is not set, a twelfth of max_steps."""
     weight_decay: Share = 0.05
     """AdamW's decay."""
     max_grad_norm: Share = 1.0
@@ -51,7 +57,7 @@ class TrainConfig(Section):
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     eval_steps: Positive = 60
-    """Steps between looks at the held-out text; the best weights seen there become the student."""
+    """Steps between looks at the held-out text, whose best weights become the student; where it is not set, a tenth of max_steps."""
     metric_for_best_model: Literal["heldout_nll", "heldout_kl"] = "heldout_nll"
     """What 'best' means: how well the text is predicted, or how close the teacher is."""
     early_stopping_patience: Positive | None = None
@@ -80,6 +86,27 @@ class TrainConfig(Section):
         ours = {name: value for name, value in values.items() if name in cls.model_fields}
         others = {**ours.get("arguments", {}), **{name: value for name, value in values.items() if name not in ours}}
         return ours | {"arguments": checked_arguments(others, ours=cls.model_fields)} if others else ours
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_the_length(cls, values: Any) -> Any:
+        """Looks and warm-up that were not set fit into the run, however short."""
+        length = str(values.get("max_steps")) if isinstance(values, dict) else ""
+        return steps_that_follow(int(length)) | values if length.isdecimal() else values
+
+    def unset_steps(self) -> list[str]:
+        """Of the names in steps_that_follow those that have its value: they were not chosen, and follow a new max_steps."""
+        return [name for name, steps in steps_that_follow(self.max_steps).items() if getattr(self, name) == steps]
+
+    def length_warning(self) -> str:
+        """What is wrong with the warm-up of a run that ends in it; '' where nothing is."""
+        knows_warmup = self.lr_scheduler_type not in ("constant", *FOLLOWS_LOOKS)
+        if self.warmup_steps < self.max_steps or "warmup_steps" in self.unset_steps() or not knows_warmup:
+            return ""
+        return (
+            f"train.warmup_steps {self.warmup_steps} is not below train.max_steps {self.max_steps}: the learning rate rises to the end "
+            f"and never falls. Leave it out (then it is {steps_that_follow(self.max_steps)['warmup_steps']}), or train longer."
+        )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -50,6 +50,8 @@ def run_training(run: Run, progress: Progress) -> None:
     if not share:
         raise CacheError(f"cache {cache.name}: no token in it is learned. Capture again, from text with something the student may learn.")
     progress.say(f"{share:.1%} of the tokens in the windows are learned; the rest is padding, prompts and the first token of each document")
+    if warning := config.train.length_warning():
+        progress.say(warning)
     if group.is_first:
         drop_unfinished(run.checkpoints_folder)
     if not config.train.auto_find_batch_size:
@@ -77,7 +79,10 @@ def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress, gro
     if group.is_first:
         metrics.drop_after(run.metrics_path, step if checkpoint else -1)
     if checkpoint is None:
-        progress.say("what the student is fed first:\n" + first_windows(cache, visits, tokenizer))
+        if config.loss.kl_weight:
+            progress.say("what the student is fed first:\n" + first_windows(cache, visits, tokenizer))
+        else:  # a twin is fed what its student was: once is enough
+            progress.say(f"hard labels only. The windows it is fed: python -m distill_core data preview --cache {cache.name}")
         if group.is_first:
             write_untrained(run, cache, student, tokenizer, config)
     with by_onednn(is_on=gains_from_onednn(device, cache)):

@@ -188,3 +188,46 @@ def test_the_whole_path_in_a_terminal(tmp_path, small_config):
 
 def test_the_parser_knows_its_own_options():
     assert "--loss.temperature" in build_parser().known_options()
+
+
+def test_a_run_is_shown_once_in_few_digits_and_with_its_judgement(capsys):
+    run = create_run("train", DistillConfig(), inputs={"cache": "mine"}, name="s")
+    run.update(state="done", result={"cache": "mine", "best_step": 600, "heldout_nll": 2.3456789012345678})
+    told = {"baseline": "s-hard-labels", "verdict": "The distilled student BEATS its equal-budget hard-label twin."}
+    run.evaluation_path.write_text(json.dumps(told))
+    assert run_command_line(["runs", "show", "s"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("cache") == 1
+    assert "heldout_nll: 2.346 nats per held-out token" in shown
+    assert "judged beside s-hard-labels: The distilled student BEATS" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demo", "--print-config", "--train.max_steps", "many"], "train.max_steps takes a whole number, got 'many'."),
+        (["demo", "--print-config", "--train.learning_rate", "fast"], "train.learning_rate takes a number, got 'fast'."),
+        (["demo", "--print-config", "--train.name", "../x"], "starting with a letter or digit.\n"),
+        (["train", "--shape", "1,2,3"], "--shape belongs to: bench."),
+        (["bench", "loss", "--shape", "a,b"], "a,b: give tokens, vocabulary and hidden size"),
+        (["train", "--shappe", "1"], "Did you mean '--shape'?"),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(arguments, words, capsys):
+    code, errors = refused(capsys, *arguments)
+    assert code == 2
+    assert words in errors
+
+
+def test_help_shows_defaults_as_values(capsys):
+    with pytest.raises(SystemExit):
+        run_command_line(["train", "--help"])
+    assert "Undefined" not in capsys.readouterr().out
+
+
+def test_of_many_runs_only_the_nearest_are_named(capsys):
+    for number in range(20):
+        create_run("train", DistillConfig(), name=f"night-{number:02d}")
+    _, errors = refused(capsys, "runs", "show", "zzz-07")
+    assert "The nearest of 20: night-07, " in errors
+    assert errors.count("night-") == 5

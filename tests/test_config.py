@@ -6,6 +6,7 @@ import pytest
 
 from distill_core.config import DistillConfig, LossConfig, from_dict, hard_label_twin, read_config, with_overrides
 from distill_core.errors import ConfigError
+from distill_core.walk.controls import config_from, control_values
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,29 @@ def test_changed_is_checked():
 
 def test_json_names_are_the_config_names():
     assert set(json.loads(DistillConfig().to_json())) == set(DistillConfig.model_fields)
+
+
+def test_looks_and_warm_up_follow_the_length_unless_they_are_set():
+    """The same whether a file, the command line or the app's controls say how long; written down, it is read back as it is."""
+
+    def steps(config):
+        return (config.train.max_steps, config.train.eval_steps, config.train.warmup_steps)
+
+    short = from_dict({"train": {"max_steps": 30}})
+    assert steps(DistillConfig()) == (600, 60, 50)
+    assert steps(short) == steps(with_overrides(DistillConfig(), {"train.max_steps": "30"})) == (30, 3, 2)
+    values = control_values(DistillConfig())
+    assert config_from(DistillConfig(), values | {"train": values["train"] | {"max_steps": 30}}).train == short.train
+    assert steps(with_overrides(short, {"train.max_steps": 120})) == (120, 12, 10)
+    chosen = from_dict({"train": {"max_steps": 30, "warmup_steps": 5}})
+    assert steps(with_overrides(chosen, {"train.max_steps": 120})) == (120, 12, 5), "what was set stays"
+    assert steps(with_overrides(short, {"train.max_steps": 120, "train.eval_steps": 7})) == (120, 7, 10)
+    assert from_dict(json.loads(chosen.to_json())) == chosen
+    assert hard_label_twin(chosen).train == chosen.train
+
+
+def test_a_warm_up_without_end_is_said_aloud():
+    warned = from_dict({"train": {"max_steps": 30, "warmup_steps": 50}}).train.length_warning()
+    assert "train.warmup_steps 50 is not below train.max_steps 30" in warned
+    assert from_dict({"train": {"max_steps": 1}}).train.length_warning() == "", "set by nobody, and one step long"
+    assert DistillConfig().train.length_warning() == ""

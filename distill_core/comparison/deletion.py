@@ -12,6 +12,7 @@ from ..room import Visitor
 from .rows import folder_bytes, inputs_of
 
 Kind = Literal["run", "cache"]
+TWIN = "-hard-labels"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Deletion:
     """Runs that use it: of a cache those that learned from it, of a run those that were judged against it."""
     refused: str = ""
     """Why it cannot be deleted now; '' where it can."""
+    twin: str = ""
+    """Of a run: the one made with it by `train --twin`, for comparing the two; '' where there is none."""
+    sweep: str = ""
+    """Of a run: the sweep whose figures count it; '' where there is none."""
 
 
 def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion:
@@ -38,7 +43,8 @@ def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion
         run = runs.open_run(name)
         users = _users("run", name) + _users("baseline", name)
         active = f"run {name} is {run.status().state}: stop it first" if run.status().is_active else ""
-        return Deletion(kind, name, folder_bytes(run.folder), tuple(users), active or _refusal(room.check_may_touch, visitor, run))
+        refused = active or _refusal(room.check_may_touch, visitor, run)
+        return Deletion(kind, name, folder_bytes(run.folder), tuple(users), refused, twin=_twin_of(name), sweep=_sweep_of(name))
     folder = caches_dir() / checked_name(name, "cache")
     if not folder.is_dir():
         raise CacheError(f"no cache '{name}' in {caches_dir()}. See them: python -m distill_core cache list")
@@ -54,6 +60,18 @@ def _refusal(check: Callable[..., None], *asked: Any) -> str:
     except DistillError as error:
         return str(error).removesuffix(".")
     return ""
+
+
+def _twin_of(name: str) -> str:
+    """The run that hard_label_twin's naming makes its counterpart."""
+    other = name.removesuffix(TWIN) if name.endswith(TWIN) else name + TWIN
+    return other if other in [run.id for run in runs.list_runs("train")] else ""
+
+
+def _sweep_of(name: str) -> str:
+    from ..sweep.record import list_sweeps  # its package compares runs itself
+
+    return next((each.name for each in list_sweeps() if name in [trial.run_id for trial in each.trials()]), "")
 
 
 def _users(role: str, name: str) -> list[str]:

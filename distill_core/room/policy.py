@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
 from ..paths import publish
 
 POLICY_VARIABLE = "DISTILL_ROOM"
@@ -42,6 +42,8 @@ def read_policy(path: Path) -> Policy:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         known = ", ".join(Policy.model_fields)
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"room policy {path}: no rule '{place}'.{did_you_mean(place, Policy.model_fields)}") from None
         raise ConfigError(f"room policy {path}: {place}: {first['msg']}. It is a json object with: {known}.") from None
     absent = [str(folder) for folder in found.allowed_folders if not folder.expanduser().is_dir()]
     if absent:

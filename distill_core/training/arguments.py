@@ -10,13 +10,13 @@ from transformers.trainer_utils import IntervalStrategy
 from ..config import DistillConfig
 from ..errors import ConfigError
 from ..hf_arguments import check_reporters_installed
+from ..train_config import FOLLOWS_LOOKS
 
 OURS_ALONE = {
     "name", "eval_steps", "metric_for_best_model", "early_stopping_patience", "early_stopping_threshold", "save_total_gib",
     "auto_find_batch_size", "train_sampling_strategy", "report_to", "arguments",
 }  # fmt: skip
 """Fields that transformers has not, or that this package does itself."""
-FOLLOWS_LOOKS = ("reduce_lr_on_plateau", "greedy")
 
 
 def training_arguments(config: DistillConfig, folder: Path, device: torch.device) -> TrainingArguments:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..cache import Cache
-from ..config import BUILTIN, DistillConfig, StudentConfig, from_dict
+from ..config import BUILTIN, DistillConfig, StudentConfig, from_dict, without_unset_steps
 from ..errors import DistillError
 from ..language import ENGLISH, Say
 from .options import AUTOMATIC
@@ -60,6 +60,8 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
         plain["loss"] |= {"kl_weight": round(1 - hard, 4), "ce_weight": round(hard, 4)}
     steps = train["max_steps"]
     rate = train["learning_rate"]
+    if steps and steps != base.train.max_steps:  # looks at the held-out text and warm-up follow the number of steps
+        plain["train"] = without_unset_steps(base.train)
     plain["train"] |= {
         "max_steps": steps,
         "per_device_train_batch_size": train["batch_size"],
@@ -67,8 +69,6 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
         "name": None,
         **{name: train[name] for name in TRAIN_FIELDS},
     }
-    if steps and steps != base.train.max_steps:  # looks at the held-out text and warm-up follow the number of steps
-        plain["train"] |= {"eval_steps": max(1, steps // 10), "warmup_steps": max(1, steps // 12)}
     return from_dict(plain)
 
 

@@ -18,6 +18,7 @@ from distill_core.paths import apps_dir
 from distill_core.room import Policy
 from distill_core.room.gallery import WORDS, Front, app_files
 from distill_core.room.login import Passwords
+from distill_core.room.policy import read_policy
 from distill_core.serve import PASSWORD, PRESENTER, ServeOptions, read_passwords
 
 
@@ -136,3 +137,22 @@ def test_static_files_are_small_and_kept(front, tmp_path):
     assert len(sent[1]["body"]) < 100
     for path in ("/static/../secret.js", "/static/%2e%2e/secret.js", "/static//secret.js", f"/static/{tmp_path}/secret.js", "/static/"):
         assert front.ask(path).status == 404
+
+
+def test_the_address_that_is_printed_can_be_typed_elsewhere(monkeypatch, a_room):
+    assert [serve.reachable_name(host) for host in ("127.0.0.1", "192.168.1.5", "fe80::1")] == ["localhost", "192.168.1.5", "[fe80::1]"]
+    assert serve.reachable_name("0.0.0.0") not in ("", "0.0.0.0")
+    monkeypatch.setattr(serve.socket, "socket", lambda *_: (_ for _ in ()).throw(OSError("no network")))
+    monkeypatch.setattr(serve.socket, "gethostname", lambda: "desk")
+    assert serve.reachable_name("::") == "desk"
+    a_room()
+    assert "http://desk:1/?lang=pt" in serve._welcome(ServeOptions(is_room=True), "http://desk:1/")
+
+
+def test_what_is_wrong_with_a_file_is_said_in_plain_words(tmp_path):
+    with pytest.raises(ConfigError, match="none.txt: no such file. Write the password"):
+        read_passwords(str(tmp_path / "none.txt"), None)
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"max_active_run": 2}))
+    with pytest.raises(ConfigError, match="no rule 'max_active_run'. Did you mean 'max_active_runs'?"):
+        read_policy(path)

@@ -123,7 +123,8 @@ def test_settings_come_back(small_cache):
 def test_changed_settings_go_along_to_a_page_in_another_language(small_cache):
     changed = with_overrides(CONFIG, {"loss.temperature": 2.0, "train.max_steps": 33, "student.keep_layers": None, "text.packing": False})
     address = walk.carried(changed, CONFIG)
-    assert set(json.loads(address["settings"])) == {"loss.temperature", "train.max_steps", "text.packing"}, "and no more than that"
+    follow = {"train.eval_steps", "train.warmup_steps"}
+    assert set(json.loads(address["settings"])) == {"loss.temperature", "train.max_steps", "text.packing"} | follow, "and no more than that"
     assert walk.opening_config(Place(), {"lang": "pt", **address}) == changed
     assert walk.opening_config(Place(cache="small"), address).text.num_windows == 24, "what was not changed is the cache's"
     assert walk.carried(CONFIG, CONFIG) == walk.carried(None, CONFIG) == {}
