@@ -19,7 +19,7 @@ def test_choosing_redraws(chromium, serve):
     page.on("request", lambda request: elsewhere.append(request.url) if urlparse(request.url).hostname not in ("127.0.0.1", None) else None)
     page.goto(serve(APP) + "?lang=pt")
     page.get_by_role("heading", name="Para onde vai a memória").wait_for()
-    page.get_by_text("meta-llama/Llama-3.2-3B-Instruct: 3.21B").wait_for()
+    page.get_by_text("meta-llama/Llama-3.2-3B-Instruct: 3,21B").wait_for()
     before = page.get_by_text("Com cache e perda fundida: cerca de").inner_text()
     page.get_by_text("calcular as ativações duas vezes: menos memória, mais lento").first.click()
     page.wait_for_function(
