@@ -34,7 +34,8 @@ with app.setup(hide_code=True):
 
 
 @app.cell(hide_code=True)
-def top(config, opening, say):
+def top(config, found, opening, say):
+    found  # the address moves with it, and the links keep the address
     html(room.page_top(mo.app_meta().request, query(), carried=walk.carried(config, opening), say=say))
     return
 
