@@ -10,7 +10,7 @@ from . import catalog
 from .catalog import hub
 from .catalog.weights import weight_names
 from .errors import ModelError, VocabularyError
-from .paths import file_sha256
+from .paths import file_sha256, local_path
 
 NAMED_TOKENS = 3
 """How many differing tokens a refusal lists."""
@@ -24,9 +24,9 @@ def _place(source: str, revision: str | None, *, weights: bool) -> tuple[Path, d
     if kind == "builtin":
         return catalog.builtin_folder(), {}
     if kind == "folder":
-        return Path(source).expanduser(), {}
+        return local_path(source), {}
     if kind == "gguf":
-        path = Path(source).expanduser().resolve()
+        path = local_path(source).resolve()
         return path.parent, {"gguf_file": path.name}
     return hub.snapshot(source, revision) if weights else hub.small_files(source, revision), {}
 
@@ -75,8 +75,9 @@ def load_model(
 ) -> Any:
     """A causal language model in eval mode on the device, whole and ready for save_pretrained.
 
-    `source`: 'builtin', a Hugging Face id, a local folder or a .gguf file. `dtype` none: float32 on a CPU, as stored on a GPU (a GGUF
-    file, unpacked: bfloat16). `quantization`: transformers' config for weights in few bits, which adapters then learn around.
+    `source`: 'builtin', a Hugging Face id, a local folder, a .gguf file or 'run:NAME'. `dtype` none: float32 on a CPU, as stored
+    on a GPU (a GGUF file, unpacked: bfloat16). `quantization`: transformers' config for weights in few bits, around which adapters
+    learn.
     Raises ModelError: missing, gated, offline, pickles only, own code, not a causal model, weights that are not in the files
     (transformers would fill them with noise).
     """

@@ -8,6 +8,9 @@ from pathlib import Path
 from .errors import ConfigError
 
 PACKAGE = Path(__file__).resolve().parent
+RUN = "run"
+WRITTEN = "written"
+"""'run:NAME' is a model, 'written:NAME' a text: work of this machine, by its name."""
 
 
 def _shipped(name: str) -> Path:
@@ -38,6 +41,23 @@ def caches_dir() -> Path:
 
 def runs_dir() -> Path:
     return home() / "runs"
+
+
+def texts_dir() -> Path:
+    """Texts that a model wrote."""
+    return home() / "texts"
+
+
+def local_path(source: str | Path) -> Path:
+    """The path that a name stands for: 'run:NAME' the student of a run here, 'written:NAME' what `write` put into texts/NAME, '~' the
+    user's folder; anything else is taken as it is. Says nothing of whether it exists. Raises ConfigError for a NAME that cannot be one.
+    """
+    kind, colon, name = str(source).partition(":")
+    if colon and kind == RUN:
+        return runs_dir() / checked_name(name, "run") / "model"
+    if colon and kind == WRITTEN:
+        return texts_dir() / checked_name(name, "text") / "texts.parquet"
+    return Path(source).expanduser()
 
 
 def locks_dir() -> Path:

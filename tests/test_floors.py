@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "distill_core"
 FLOORS = {
-    0: {"config", "errors", "faults", "hf_arguments", "section", "train_config", "language", "units", "paths"},
+    0: {
+        "capture_config", "config", "errors", "faults", "hf_arguments", "language", "loss_config", "paths", "section", "student_config",
+        "text_config", "train_config", "units",
+    },
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
         "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "refusals", "remedies", "room", "runs", "sweep",

@@ -12,8 +12,8 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from distill_core import models
-from distill_core.catalog import builtin_folder, facts
-from distill_core.errors import ModelError, VocabularyError
+from distill_core.catalog import builtin_folder, facts, resolve
+from distill_core.errors import DistillError, ModelError, VocabularyError
 from distill_core.heads import HeadOps, probe_head
 from distill_core.independence import check_documents_kept_apart
 
@@ -291,3 +291,19 @@ def test_a_real_gguf_model(tmp_path):
     assert spec.origin is not None
     (path,) = Path(spec.origin).parent.glob("*.gguf")
     check_gguf(str(path), tmp_path / "saved")
+
+
+def test_a_run_of_this_machine_is_a_model_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTILL_HOME", str(tmp_path))
+    shutil.copytree(builtin_folder(), tmp_path / "runs" / "s1" / "model")
+    assert resolve("run:s1") == "folder"
+    assert facts("run:s1").num_parameters == facts("builtin").num_parameters
+    ours, theirs = models.load_model("run:s1"), models.load_model("builtin")
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("source", "words"), [("run:s2", "no run of that name"), ("run:../s1", "cannot be a folder name")])
+def test_a_run_that_is_not_there_is_refused_by_name(tmp_path, monkeypatch, source, words):
+    monkeypatch.setenv("DISTILL_HOME", str(tmp_path))
+    with pytest.raises(DistillError, match=words):
+        models.load_model(source)

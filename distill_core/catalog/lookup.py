@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import BUILTIN
 from ..errors import ModelError
-from ..paths import data_dir
+from ..paths import RUN, data_dir, local_path
 from ..room import check_source
 from . import hub
 from .listed import listed_facts, models_table, row_facts, table, with_notes
@@ -41,7 +41,7 @@ def builtin_folder() -> Path:
 def resolve(source: str) -> Kind:
     """What kind of thing a model's name is. Raises ModelError for a path that is not there and a name that cannot be an id."""
     check_source(source)  # in a room a path outside its folders is refused
-    path = Path(source).expanduser()
+    path = local_path(source)
     if not source.strip():
         raise ModelError("the model has no name. Give 'builtin', a Hugging Face id, a folder or a .gguf file.")
     if source == BUILTIN:
@@ -52,6 +52,8 @@ def resolve(source: str) -> Kind:
         raise ModelError(f"model {source}: no such file. Give the path of a .gguf file on this machine.")
     if path.is_dir():
         return "folder"
+    if source.startswith(f"{RUN}:"):
+        raise ModelError(f"model {source}: there is no run of that name with a student. See: python -m distill_core runs list")
     if path.is_file():
         raise ModelError(f"model {source} is a file, but not a .gguf one. Give a .gguf file, or the folder that holds config.json.")
     if HUB_ID.fullmatch(source):
@@ -69,9 +71,9 @@ def facts(source: str, revision: str | None = None) -> ModelFacts:
     if kind == "builtin":
         return replace(_folder_facts(source, builtin_folder(), "builtin"), license="Apache-2.0", gated=False)
     if kind == "folder":
-        return _folder_facts(source, Path(source).expanduser(), "folder")
+        return _folder_facts(source, local_path(source), "folder")
     if kind == "gguf":
-        return _gguf_facts(source, Path(source).expanduser())
+        return _gguf_facts(source, local_path(source))
     return _hub_facts(source, revision)
 
 

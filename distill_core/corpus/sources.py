@@ -52,7 +52,7 @@ def documents(text: TextConfig) -> Iterator[Document]:
     check_source(text.source)
     if text.source == BUILTIN:
         return _stories(text.seed)
-    path = Path(text.source).expanduser()
+    path = paths.local_path(text.source)
     if path.suffix.lower() in READERS or path.exists():
         return _read_file(path, text.column)
     return _read_hub(text)

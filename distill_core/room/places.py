@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from ..config import BUILTIN, DistillConfig
 from ..errors import RoomError
-from ..paths import caches_dir, home, runs_dir
+from ..paths import caches_dir, home, local_path, runs_dir, texts_dir
 from ..units import show_disk
 from .policy import policy
 
@@ -27,10 +27,10 @@ def check_path(path: str | Path) -> None:
     if rules is None:
         return
     try:
-        real = Path(path).expanduser().resolve()
+        real = local_path(path).resolve()
     except (OSError, RuntimeError, ValueError):  # a loop of links, no such user, a zero byte
         raise RoomError(f"'{path}' is not a path that can be opened. {_allowed_words()}") from None
-    made_here = (caches_dir(), runs_dir(), home() / "exports")
+    made_here = (caches_dir(), runs_dir(), texts_dir(), home() / "exports")
     if not any(real.is_relative_to(folder.resolve()) for folder in (*rules.allowed_folders, *made_here)):
         raise RoomError(f"'{path}' is outside the folders that this room opens. {_allowed_words()}")
 

@@ -2,6 +2,7 @@
 
 arguments        our config as transformers' TrainingArguments
 distill_trainer  transformers.Trainer with the fused loss
+terms            what may be added to the loss
 watch            what happens around the steps: metrics, looks at the held-out text, the end
 checkpoints      where a killed run goes on
 model_folder     the student's best weights, whole at any time

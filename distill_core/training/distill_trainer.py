@@ -18,8 +18,9 @@ from ..heads import HeadOps, read_head, run_body
 from ..losses import IGNORE_INDEX, Workspace, loss_floor, topk_kl
 from ..routers import router_loss_weight
 from .checkpoints import full_disk_named
+from .terms import MicroBatch, RouterBalance, Term
 
-SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens", "router_loss")
+SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens")
 
 
 class DistillTrainer(transformers.Trainer):
@@ -30,7 +31,9 @@ class DistillTrainer(transformers.Trainer):
     def __init__(self, *, cache: Cache, loss: LossConfig, ops: HeadOps, group: Group = ALONE, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.cache, self.distill_loss, self.head_ops, self.group = cache, loss, ops, group
-        self.router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
+        router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
+        self.terms: list[Term] = [RouterBalance(router_weight)] if router_weight > 0 else []
+        self.needs_router_loss = router_weight > 0
         self.step_sums: list[torch.Tensor] = []
         self.workspace = Workspace()  # the loss's largest buffer is asked of the system once, not for every micro-batch
 
@@ -56,7 +59,7 @@ class DistillTrainer(transformers.Trainer):
         if return_outputs:
             raise NotImplementedError("the fused loss makes no logits to return; judge a model with: python -m distill_core evaluate")
         loss = self.distill_loss
-        balance = self.router_weight > 0
+        balance = self.needs_router_loss
         body = run_body(model, with_router_loss=balance, **model_inputs(inputs, packing=self.cache.packing, mask_padding=balance))
         head = read_head(model, self.head_ops)
         teacher = {
@@ -97,12 +100,12 @@ class DistillTrainer(transformers.Trainer):
             **shared,
         )
         gold = torch.where(teacher["labels"] != IGNORE_INDEX, teacher["gold_logprob"], 0.0).sum()
-        total, router_sum = parts.loss, torch.zeros_like(floor)
-        if body.router_loss is not None:  # a mean over tokens: each micro-batch counts by its share of the step's
-            router_sum = body.router_loss * parts.num_valid
-            total = total + self.router_weight * router_sum / num_items_in_batch
-        sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid, router_sum.detach())
-        self.step_sums.append(torch.stack([value.double() for value in sums]))
+        total, added = parts.loss, []
+        for term in self.terms:
+            added.append(term.value(MicroBatch(model=model, inputs=inputs, body=body, num_valid=parts.num_valid)))
+            total = total + term.weight * added[-1] / num_items_in_batch
+        sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid, *added)
+        self.step_sums.append(torch.stack([value.detach().double() for value in sums]))
         return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -121,9 +124,10 @@ class DistillTrainer(transformers.Trainer):
 
     def take_means(self) -> dict[str, float]:
         """Per-token means since they were last taken; the only place where the host waits for the device."""
-        sums = dict(zip(SUMS, self.group.sum(torch.stack(self.step_sums).sum(0)).tolist(), strict=True))
+        added = [term.name for term in self.terms]
+        sums = dict(zip((*SUMS, *added), self.group.sum(torch.stack(self.step_sums).sum(0)).tolist(), strict=True))
         self.step_sums.clear()
         tokens = max(sums["tokens"], 1.0)
-        names = ("loss", "kl", "ce", "floor") + (("router_loss",) if self.router_weight else ())
+        names = ("loss", "kl", "ce", "floor", *added)
         means = {name: sums[name] / tokens for name in names}
         return means | {"teacher_nll": -sums["gold"] / tokens, "top1_agreement": sums["agreed"] / tokens, "tokens": sums["tokens"]}

@@ -1,13 +1,13 @@
 """How the walk's controls become one config and back. No widgets here."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ..cache import Cache
 from ..config import BUILTIN, DistillConfig, StudentConfig, from_dict, without_unset_steps
 from ..errors import DistillError
 from ..language import ENGLISH, Say
+from ..paths import local_path
 from .options import AUTOMATIC
 
 Values = Mapping[str, Any]
@@ -32,11 +32,11 @@ def tried(call: Callable[..., T], *args: Any, **named: Any) -> tuple[T | None, s
 
 
 def teacher_kind(model: str) -> str:
-    return BUILTIN if model == BUILTIN else "hub" if not Path(model).expanduser().exists() and not model.endswith(".gguf") else "local"
+    return BUILTIN if model == BUILTIN else "local" if model.endswith(".gguf") or local_path(model).exists() else "hub"
 
 
 def text_kind(source: str) -> str:
-    return BUILTIN if source == BUILTIN else "local" if Path(source).suffix in (".txt", ".jsonl", ".parquet") else "hub"
+    return BUILTIN if source == BUILTIN else "local" if local_path(source).suffix in (".txt", ".jsonl", ".parquet") else "hub"
 
 
 def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillConfig:

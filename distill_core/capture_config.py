@@ -1,0 +1,49 @@
+"""The section 'capture': what is kept of the teacher, and how it is read."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from .section import FolderName, Positive, Section
+
+Codec = Literal["exact", "packed"]
+Select = Literal["topk", "topk+sample"]
+
+
+class CaptureConfig(Section):
+    name: FolderName | None = None
+    """Name of the cache folder; none: made from teacher, text and their fingerprint."""
+    top_k: Annotated[int, Field(ge=1)] = 100
+    """Entries kept per position; the mass of the rest is kept too, as one number at each stored temperature."""
+    select: Select = "topk"
+    """'topk': the most likely entries; 'topk+sample': num_exact of those, and the rest of top_k drawn from the tail with weights, so that
+    the expected gradient is that of the whole vocabulary. Temperature 1 and forward KL only."""
+    num_exact: Positive | None = None
+    """'topk+sample': most likely entries kept as they are; none: half of top_k."""
+    codec: Codec = "exact"
+    """'exact': plain columns that any Parquet tool reads; 'packed': two thirds of the disk, log-probabilities in 255 steps a position."""
+    batch_windows: Positive = 8
+    """Windows in one teacher forward pass."""
+    head_chunk_tokens: Positive = 512
+    """Tokens per chunk of the teacher's head. Peak logits: head_chunk_tokens x vocabulary x 4 bytes, twice."""
+    windows_per_shard: Positive = 200
+    """Windows in one Parquet shard: what a killed capture loses at most."""
+    num_samples: Annotated[int, Field(ge=0)] = 4
+    """Continuations the teacher writes while it is in memory, for reading beside the student's."""
+    sample_tokens: Positive = 60
+    """Length of each continuation."""
+
+    @model_validator(mode="after")
+    def _can_be_stored(self) -> Self:
+        if self.select == "topk" and self.num_exact is not None:
+            raise ValueError(f"capture.num_exact {self.num_exact} is only read with capture.select 'topk+sample', not 'topk'")
+        if self.select == "topk+sample" and self.codec == "packed":
+            raise ValueError("capture.select 'topk+sample' needs capture.codec 'exact': 'packed' holds entries in falling order only")
+        if self.select == "topk+sample" and not 1 <= self.num_ranked < self.top_k:
+            raise ValueError(f"capture.num_exact {self.num_ranked} must be at least 1 and below capture.top_k {self.top_k}")
+        return self
+
+    @property
+    def num_ranked(self) -> int:
+        """Entries that are the most likely ones; what is above them is drawn."""
+        return self.top_k if self.select == "topk" else self.num_exact or self.top_k // 2

@@ -1,0 +1,43 @@
+"""The section 'loss': what the student is held to."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from .section import Positive, Section, Share
+
+Divergence = Literal["forward_kl", "reverse_kl", "jsd"]
+Tail = Literal["bucket", "renormalize", "drop"]
+Impl = Literal["auto", "reference", "chunked", "triton", "tiled"]
+
+
+class LossConfig(Section):
+    kl_weight: Share = 1.0
+    """Weight of the divergence from the teacher, T² included in it."""
+    ce_weight: Share = 0.0
+    """Weight of cross-entropy with the text's own next token (hard labels)."""
+    temperature: Annotated[float, Field(ge=0.5, le=8.0)] = 1.0
+    """Softmax temperature of both sides of the divergence; the cache holds what any T in [0.5, 8] needs."""
+    divergence: Divergence = "forward_kl"
+    """'forward_kl': cover all the teacher considers likely; 'reverse_kl': prefer its favourites; 'jsd': between the two."""
+    jsd_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """'jsd' only: the teacher's share of the mixture that both are compared with; near 0 like forward KL, near 1 like reverse KL."""
+    z_loss_weight: Share = 0.0
+    """Weight of the squared log-sum-exp of the student's logits, which keeps them small; 1e-4 is usual, 0 leaves it out."""
+    router_loss_weight: Share | None = None
+    """Mixtures of experts: weight of the routers' load-balancing loss, which is added; none: as the student's own config says
+    (router_aux_loss_coef where output_router_logits is on, else 0)."""
+    tail: Tail = "bucket"
+    """The mass outside the top K: 'bucket' keeps it as one entry (unbiased), 'renormalize' spreads it over the K, 'drop' leaves it out."""
+    top_k: Positive | None = None
+    """Use fewer entries than the cache holds; what is cut goes to the tail."""
+    impl: Impl = "auto"
+    """Which implementation computes it."""
+    chunk_tokens: Positive | None = None
+    """Tokens per chunk of the head; none: chosen from the vocabulary. Peak logits: chunk_tokens x vocabulary x 4 bytes."""
+
+    @model_validator(mode="after")
+    def _learns(self) -> Self:
+        if self.kl_weight == 0 and self.ce_weight == 0:
+            raise ValueError("loss.kl_weight and loss.ce_weight are both 0: nothing would be learned. Set one of them above 0")
+        return self
