@@ -1,19 +1,15 @@
 """The command line: one command per step of the walk. Errors are one plain message and exit code 2; --debug shows the traceback."""
 
-import argparse
 import logging
 import os
-import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, get_args
+from collections.abc import Sequence
 
-from . import commands, sweep_commands
-from .config import DistillConfig
-from .errors import ConfigError, DistillError, did_you_mean
+from . import bench_commands, commands, sweep_commands
+from .errors import ConfigError, DistillError
 from .foreground import is_launched
-from .hf_arguments import known_arguments
+from .parsers import EPILOG, Parser, add_command, add_settings
 
 DESCRIPTION = """Distil a large language model into a small one on the hardware you have.
 
@@ -21,63 +17,30 @@ The teacher reads the text once (capture); its top next-token probabilities go i
 (train) without the teacher in memory; then it is judged on text it never saw (evaluate) and taken home (export).
 Start with: python -m distill_core demo
 """
-EPILOG = "Every setting has one name, SECTION.OPTION, in config files, in the app and here. Work is kept in ~/distill, or in $DISTILL_HOME."
-
-Handler = Callable[[argparse.Namespace], None]
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with whole option names only, a wider help, and a near miss named."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
-        self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
-
-    def error(self, message: str) -> NoReturn:
-        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")] if "unrecognized" in message else []
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        hint = self._hint_for(unknown[0]) if unknown else ""
-        if choice:
-            hint = did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
-        self.exit(2, f"error: {message}.{hint if 'Did' in hint else ''} See: {self.prog} --help\n")
-
-    def _hint_for(self, option: str) -> str:
-        """The nearest option, or the commands that have it; --help is near to many words and meant by none."""
-        parsers = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        having = [name for choices in parsers for name, parser in choices.items() if option in parser.known_options()]
-        if having:
-            return f" Did you mean another command? {option} belongs to: {', '.join(having)}."
-        return did_you_mean(option, [name for name in self.known_options() if name != "--help"])
-
-    def known_options(self) -> list[str]:
-        """Its own options and those of its subcommands."""
-        names = [name for action in self._actions for name in action.option_strings]
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                names += [name for parser in action.choices.values() for name in parser.known_options()]
-        return names
 
 
 def build_parser() -> Parser:
     parser = Parser(prog="distill", description=DESCRIPTION, epilog=EPILOG)
     commands_of = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
 
-    demo = _command(commands_of, "demo", "the whole path on the built-in teacher, in a few minutes, without network", commands.demo)
+    demo = add_command(commands_of, "demo", "the whole path on the built-in teacher, in a few minutes, without network", commands.demo)
     demo.add_argument("--print-config", action="store_true", help="print the config that would be used, and end")
-    _settings(demo, "teacher", "text", "capture", "student", "loss", "train")
+    add_settings(demo, "teacher", "text", "capture", "student", "loss", "train")
 
-    data = _command(commands_of, "data", "look at the text as it will be fed: windows, tokens, which of them are learned", commands.data)
+    data = add_command(commands_of, "data", "look at the text as it will be fed: windows, tokens, which of them are learned", commands.data)
     data.add_argument("what", choices=["preview", "info"], help="preview: the first tokens with their loss mask; info: counts")
     data.add_argument("--cache", metavar="NAME", help="preview: the first windows that training on this cache will feed, with their masks")
     data.add_argument("--json", action="store_true", help="for programs")
-    _settings(data, "teacher", "text", "train")
+    add_settings(data, "teacher", "text", "train")
 
-    capture = _command(commands_of, "capture", "let the teacher read the text once, and keep what it thinks in a cache", commands.capture)
+    capture = add_command(
+        commands_of, "capture", "let the teacher read the text once, and keep what it thinks in a cache", commands.capture
+    )
     capture.add_argument("--resume", metavar="CACHE", help="go on with an unfinished or damaged cache, with the settings kept in it")
     capture.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
-    _settings(capture, "teacher", "text", "capture")
+    add_settings(capture, "teacher", "text", "capture")
 
-    cache = _command(commands_of, "cache", "list caches, look into one, check every byte of it, delete it", commands.cache)
+    cache = add_command(commands_of, "cache", "list caches, look into one, check every byte of it, delete it", commands.cache)
     cache.add_argument(
         "what",
         choices=["list", "info", "verify", "estimate", "browse", "compare", "delete"],
@@ -92,16 +55,16 @@ def build_parser() -> Parser:
     cache.add_argument("--json", action="store_true", help="browse: for programs")
     cache.add_argument("--windows", type=int, default=8, help="compare: windows in the sample (8)")
     cache.add_argument("--students", type=int, default=1, help="estimate: students that will learn from it (1)")
-    _settings(cache, "teacher", "text", "capture", "loss", "train")
+    add_settings(cache, "teacher", "text", "capture", "loss", "train")
 
-    train = _command(commands_of, "train", "train a student against a cache", commands.train)
+    train = add_command(commands_of, "train", "train a student against a cache", commands.train)
     train.add_argument("--cache", metavar="NAME", help="the cache to learn from")
     train.add_argument("--resume", metavar="RUN", help="go on with a stopped or failed run from its last checkpoint")
     train.add_argument("--twin", action="store_true", help="train the equal-budget hard-label twin too, for an honest comparison")
     train.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
-    _settings(train, "student", "loss", "train")
+    add_settings(train, "student", "loss", "train")
 
-    sweep = _command(commands_of, "sweep", "try several settings with several seeds, all from one cache", sweep_commands.sweep)
+    sweep = add_command(commands_of, "sweep", "try several settings with several seeds, all from one cache", sweep_commands.sweep)
     sweep.add_argument(
         "what",
         nargs="?",
@@ -117,34 +80,22 @@ def build_parser() -> Parser:
     sweep.add_argument("--stop-losers", action="store_true", help="give up runs that fall behind the median of the finished ones (Optuna)")
     sweep.add_argument("--chart", metavar="FILE", help="write the result as a chart too: .html, .svg, .png or .json")
     sweep.add_argument("--background", action="store_true", help="start it and return; follow it with: distill sweep show")
-    _settings(sweep, "student", "loss", "train")
+    add_settings(sweep, "student", "loss", "train")
 
-    evaluate = _command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
+    evaluate = add_command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
     evaluate.add_argument("run", help="the training run to judge")
     evaluate.add_argument("--baseline", metavar="RUN", help="its hard-label twin (train --twin makes one)")
     evaluate.add_argument("--lm-eval", metavar="TASKS", help="public benchmarks too, such as arc_easy,hellaswag (pip install lm-eval)")
     evaluate.add_argument("--lm-eval-include", metavar="FOLDER", help="a folder with lm-eval task files of your own")
     evaluate.add_argument("--lm-eval-limit", metavar="N", type=int, help="examples of each task (all)")
 
-    plan = _command(commands_of, "plan", "facts about teacher and student, and memory before it is spent", commands.plan)
+    plan = add_command(commands_of, "plan", "facts about teacher and student, and memory before it is spent", commands.plan)
     plan.add_argument("--json", action="store_true", help="for programs")
-    _settings(plan, "teacher", "text", "capture", "student", "loss", "train")
+    add_settings(plan, "teacher", "text", "capture", "student", "loss", "train")
 
-    bench = _command(
-        commands_of, "bench", "measure this machine: the loss against bare matrix products, a training step, the cache", commands.bench
-    )
-    bench.add_argument(
-        "what", choices=["loss", "train", "cache"], help="cache: a teacher's distributions stored; temperature, bytes, speed"
-    )
-    bench.add_argument("--full", action="store_true", help="loss: real vocabularies, minutes instead of a minute, several GiB")
-    bench.add_argument("--shape", type=_shape, action="append", default=[], metavar="N,V,D", help="loss: tokens, vocabulary, hidden size")
-    bench.add_argument("--quick", action="store_true", help="train: a small vocabulary, seconds")
-    bench.add_argument("--threads", type=int, default=1, help="CPU threads (1)")
-    bench.add_argument("--json", action="store_true", help="for programs")
-    bench.add_argument("--windows", type=int, default=8, help="cache: windows that the teacher reads; train: in a step (8)")
-    _settings(bench, "teacher", "text")
+    bench_commands.add_parser(commands_of)
 
-    runs = _command(commands_of, "runs", "list runs, show one, stop it, resume it, delete it", commands.runs)
+    runs = add_command(commands_of, "runs", "list runs, show one, stop it, resume it, delete it", commands.runs)
     runs.add_argument(
         "what", choices=["list", "show", "stop", "resume", "delete", "work"], help="work: carry out a queued run in this process"
     )
@@ -152,7 +103,7 @@ def build_parser() -> Parser:
     runs.add_argument("--yes", action="store_true", help="delete: even though judgements, a twin or a sweep name it")
     runs.add_argument("--now", action="store_true", help="stop: end it at once, through its engine; it can go on from its last checkpoint")
 
-    serve = _command(
+    serve = add_command(
         commands_of, "serve", "the apps in a browser: for you on this machine, or for a room behind a password", commands.serve
     )
     serve.add_argument("--room", action="store_true", help="several people: login, owners, a queue cap, disk quotas, allowed folders")
@@ -167,56 +118,18 @@ def build_parser() -> Parser:
     serve.add_argument("--https", action="store_true", help="visitors come by https through a proxy that does not say so")
     serve.add_argument("--no-browser", action="store_true", help="do not open a browser")
 
-    export = _command(commands_of, "export", "write a student as a safetensors folder that plain from_pretrained loads", commands.export)
+    export = add_command(commands_of, "export", "write a student as a safetensors folder that plain from_pretrained loads", commands.export)
     export.add_argument("run", help="the training run")
     export.add_argument("--to", required=True, metavar="FOLDER", help="a new folder")
     export.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="type of the weights (float32)")
 
-    push = _command(commands_of, "push", "send an exported folder to the Hugging Face Hub, private unless asked otherwise", commands.push)
+    push = add_command(
+        commands_of, "push", "send an exported folder to the Hugging Face Hub, private unless asked otherwise", commands.push
+    )
     push.add_argument("folder", help="what export wrote")
     push.add_argument("repo", metavar="OWNER/NAME", help="the repository; it is made if it is not there")
     push.add_argument("--public", action="store_true", help="everyone may read it")
     return parser
-
-
-def _command(place: Any, name: str, words: str, handler: Handler) -> Parser:
-    parser: Parser = place.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.", epilog=EPILOG)
-    parser.set_defaults(handler=handler, parser=parser)
-    return parser
-
-
-def _settings(parser: Parser, *sections: str) -> None:
-    """One option per field of these sections of the config, with its own docstring as help, plus --config and --device."""
-    parser.add_argument("--config", metavar="FILE", help="a config file (.json); options given here win over it")
-    parser.add_argument(
-        "--device", dest="set:device", metavar="DEVICE", default=argparse.SUPPRESS, help=DistillConfig.model_fields["device"].description
-    )
-    for section in sections:
-        model = DistillConfig.model_fields[section].annotation
-        also = "any other field of transformers.TrainingArguments too, such as --train.adam_beta2 0.95" if section == "train" else None
-        group = parser.add_argument_group(section, also)
-        for name, field in model.model_fields.items():  # type: ignore[union-attr]
-            default = field.get_default(call_default_factory=True)
-            words = f"{field.description} (default: {'none' if default in (None, (), {}) else default})".replace("%", "%%")
-            group.add_argument(
-                f"--{section}.{name}", dest=f"set:{section}.{name}", metavar=_choices(field), default=argparse.SUPPRESS, help=words
-            )
-        for name in sorted(known_arguments().keys() - model.model_fields.keys()) if section == "train" else ():  # type: ignore[union-attr]
-            group.add_argument(f"--train.{name}", dest=f"set:train.{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-
-
-def _shape(words: str) -> tuple[int, ...]:
-    """'2048,32000,512' -> (2048, 32000, 512)."""
-    numbers = tuple(int(word) for word in words.split(",") if word.strip().isdecimal())
-    if len(numbers) != words.count(",") + 1 or len(numbers) != 3 or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{words}: give tokens, vocabulary and hidden size, such as 2048,32000,512")
-    return numbers
-
-
-def _choices(field: Any) -> str:
-    """'{a,b,c}' for a field that takes one of several words, else '…'."""
-    options = [value for value in get_args(field.annotation) if isinstance(value, str)]
-    return "{" + ",".join(options) + "}" if options else "…"
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

@@ -1,42 +1,24 @@
 """What each command does: read its settings, call one step, print what a person wants to know. Steps are imported when called."""
 
-import argparse
 import json
-import re
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from . import cache_commands, data_commands, jobs
 from . import runs as run_folders
 from .cache import list_caches, open_cache
 from .cache.ranks import Rank
-from .config import DistillConfig, hard_label_twin, read_config, with_overrides
+from .config import DistillConfig, hard_label_twin, read_config
 from .errors import ConfigError
 from .foreground import carry_out, is_launched, is_spokesman, together_or_alone, train_here
 from .judgement import table
+from .parsers import Options, settings
 from .paths import caches_dir, checked_name, home
 from .refusals import check_settings
 from .runs import Run
 from .units import show_count, show_disk, show_time
 
-Options = argparse.Namespace
 RESULT_UNITS = {"heldout_nll": " nats per held-out token"}
-
-
-def settings(options: Options, *, base: DistillConfig | None = None) -> DistillConfig:
-    """The config of --config (or the base, or the defaults) with the options given on the command line. Raises ConfigError."""
-    config = read_config(options.config) if options.config else base or DistillConfig()
-    given = {name.removeprefix("set:"): _value(text) for name, text in vars(options).items() if name.startswith("set:")}
-    return with_overrides(config, given)
-
-
-def _value(text: str) -> Any:
-    """'[0, 9]', '0,9' and 'null' as what they are; all else stays text, which the config turns into the right type."""
-    if re.fullmatch(r"\d+(,\s*\d+)+", text):
-        text = f"[{text}]"
-    return json.loads(text) if text.startswith("[") or text == "null" else text
 
 
 def demo(options: Options) -> None:
@@ -181,31 +163,6 @@ def plan(options: Options) -> None:
         )
         print("\n".join(f"         {note}" for note in facts.notes), end="\n" if facts.notes else "")
     print("\n" + report.to_text())
-
-
-def bench(options: Options) -> None:
-    from . import bench as benchmarks
-    from .bench import cache as cache_benchmark
-
-    def say(words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
-
-    if options.what == "cache":
-        config = settings(options)
-        config = config.changed(text=config.text.changed(num_windows=options.windows, num_heldout_windows=1))
-        found = cache_benchmark.bench_cache(config, threads=options.threads, progress=say)
-        print(json.dumps(found) if options.json else cache_benchmark.cache_table(found))
-        return
-    if options.what == "train":
-        from .bench import steps
-
-        size = steps.QUICK if options.quick else steps.FULL._replace(num_windows=options.windows)
-        result = steps.bench_train(size, threads=options.threads, progress=say)
-        print(json.dumps(result) if options.json else steps.train_table(result))
-        return
-    shapes = tuple(options.shape) or (benchmarks.FULL_SHAPES if options.full else None)
-    rows = benchmarks.bench_loss(shapes, device=settings(options).device, threads=options.threads, progress=say)
-    print(benchmarks.json_lines(rows) if options.json else benchmarks.bench_table(rows))
 
 
 def runs(options: Options) -> None:

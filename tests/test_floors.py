@@ -17,7 +17,7 @@ FLOORS = {
     1: {
         "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
         "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "refusals", "remedies", "room", "runs", "sweep",
-        "waiting", "walk",
+        "techniques", "waiting", "walk",
     },
     2: {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
@@ -25,8 +25,8 @@ FLOORS = {
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {
-        "__main__", "cache_commands", "cli", "commands", "data_commands", "foreground", "launched", "serve", "sweep_commands",
-        "worker",
+        "__main__", "bench_commands", "cache_commands", "cli", "commands", "data_commands", "foreground", "launched", "parsers", "serve",
+        "sweep_commands", "worker",
     },
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}

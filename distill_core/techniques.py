@@ -1,0 +1,95 @@
+"""What practice knows beyond plain soft targets: each technique's name, when to use it, what it costs, and the command that does it.
+
+The walk shows these sentences beside the setting that switches a technique on, apps/techniques.py as cards; what each one gained is
+measured by `python -m distill_core bench techniques`.
+"""
+
+from dataclasses import dataclass
+
+from .language import later
+
+COMMAND = "python -m distill_core "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Technique:
+    title: str
+    when: str
+    """One sentence: when to use it."""
+    costs: str
+    """One sentence: what it costs in time, memory and disk."""
+    command: str
+    """What stands after `python -m distill_core`."""
+
+
+TECHNIQUES: dict[str, Technique] = {
+    "writing": Technique(
+        title=later("Text written by the teacher"),
+        when=later("Use it when you have little text of your own: the teacher continues its beginnings, and the student learns from both."),
+        costs=later("The teacher writes one token at a time, many times slower than it reads; the texts are captured like any other."),
+        command="write --write.name more --write.num_texts 500",
+    ),
+    "hidden_states": Technique(
+        title=later("Intermediate layers"),
+        when=later("Use it when the student has the teacher's shape and learns too slowly from the last layer alone."),
+        costs=later(
+            "Each cached layer takes disk for its whole width at every token, often more than the top 100; steps take a little longer."
+        ),
+        command="train --cache NAME --loss.hidden_weight 1",
+    ),
+    "several_teachers": Technique(
+        title=later("Several teachers"),
+        when=later("Use it when two teachers with the same tokenizer are good at different things."),
+        costs=later("One capture for each teacher; merging takes minutes, and training costs what it always does."),
+        command="cache merge ONE TWO --weights 0.5,0.5 --name BOTH",
+    ),
+    "chains": Technique(
+        title=later("A chain of students"),
+        when=later("Use it when the student is very much smaller than the teacher: a middle-sized model teaches in between."),
+        costs=later("Every link is a capture and a training of its own."),
+        command="chain run steps --config chain.json",
+    ),
+    "self_distillation": Technique(
+        title=later("Self-distillation"),
+        when=later("Use it when there is no larger teacher: a model learns again, from an earlier copy of itself."),
+        costs=later("Each round costs a capture and a whole training."),
+        command="chain run again --chain.kind born_again --chain.rounds 2",
+    ),
+    "adversarial": Technique(
+        title=later("Adversarial training"),
+        when=later("Use it when the student will meet typos and noisy input: it must match the teacher near the text too, not only on it."),
+        costs=later("A step takes two to four times as long; the quality on clean text may fall a little."),
+        command="train --cache NAME --loss.adversarial_weight 1",
+    ),
+    "context": Technique(
+        title=later("Learning an instruction by heart"),
+        when=later("Use it when the teacher needs a long instruction or examples in its prompt: the student learns to do without."),
+        costs=later("The teacher reads the instruction again with every document; training costs what it always does."),
+        command="capture --capture.context_file instruction.txt",
+    ),
+    "structure": Technique(
+        title=later("Choosing what to cut"),
+        when=later("Use it when the student is cut out of the teacher: a measurement says which layers and units it can spare."),
+        costs=later("One pass over a small sample for every layer, before training."),
+        command="students importance --cache NAME",
+    ),
+    "positions": Technique(
+        title=later("The most informative tokens only"),
+        when=later("Use it when the vocabulary is large and time is short: tokens that are obvious anyway teach little."),
+        costs=later("Time falls with the share that is left out; too small a share costs quality."),
+        command="train --cache NAME --loss.positions entropy --loss.position_share 0.5",
+    ),
+    "tokenizers": Technique(
+        title=later("A student with another tokenizer"),
+        when=later("Use it when the small model you want comes from another family than the teacher."),
+        costs=later("Only places where both tokenizers cut the text alike are learned; a share of the text teaches nothing."),
+        command="cache translate NAME --to MODEL --name OTHER",
+    ),
+    "images": Technique(
+        title=later("Teachers that see pictures"),
+        when=later("Use it when the teacher reads pictures and text: the student may see both, or learn from the text alone."),
+        costs=later("Pictures become hundreds of tokens each; the cache may keep them, at their own size."),
+        command="capture --text.source pairs.parquet --text.image_column image",
+    ),
+}
+"""Name, as `bench techniques --only` knows it -> technique, in the order of the screen."""
