@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from . import bench_commands, commands, sweep_commands
+from . import bench_commands, chain_commands, commands, sweep_commands
 from .errors import ConfigError, DistillError
 from .foreground import is_launched
 from .parsers import EPILOG, Parser, add_command, add_settings
@@ -82,9 +82,12 @@ def build_parser() -> Parser:
     sweep.add_argument("--background", action="store_true", help="start it and return; follow it with: distill sweep show")
     add_settings(sweep, "student", "loss", "train")
 
+    chain_commands.add_parser(commands_of)
+
     evaluate = add_command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
     evaluate.add_argument("run", help="the training run to judge")
     evaluate.add_argument("--baseline", metavar="RUN", help="its hard-label twin (train --twin makes one)")
+    evaluate.add_argument("--against", metavar="CACHE", help="judge by another cache's teacher and held-out text than the run's own")
     evaluate.add_argument("--lm-eval", metavar="TASKS", help="public benchmarks too, such as arc_easy,hellaswag (pip install lm-eval)")
     evaluate.add_argument("--lm-eval-include", metavar="FOLDER", help="a folder with lm-eval task files of your own")
     evaluate.add_argument("--lm-eval-limit", metavar="N", type=int, help="examples of each task (all)")

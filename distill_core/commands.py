@@ -134,7 +134,9 @@ def evaluate(options: Options) -> None:
         check_installed()
     elif asked:
         raise ConfigError(f"--{next(iter(asked)).replace('_', '-')} is about benchmarks, but none is named: --lm-eval TASKS")
-    run = jobs.new_evaluation(options.run, options.baseline, public_benchmarks=asked)
+    if options.against:
+        open_cache(options.against)  # one that is not there is said before there is a run
+    run = jobs.new_evaluation(options.run, options.baseline, against=options.against, public_benchmarks=asked)
     carry_out(run)
     _print_evaluation(run)
 

@@ -1,6 +1,7 @@
 """One config for the app, a notebook, the command line and every run's `config.json`; bad values never get past it.
 
-Each section has a file of its own: text_config (teacher, text), capture_config, student_config, loss_config, train_config.
+Each section has a file of its own: text_config (teacher, text), capture_config, student_config, loss_config, train_config,
+chain_config.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from .capture_config import CaptureConfig, Codec, Select
+from .chain_config import ChainConfig, ChainKind
 from .errors import ConfigError, did_you_mean
 from .faults import explain
 from .loss_config import Divergence, Impl, LossConfig, Tail
@@ -20,9 +22,9 @@ from .text_config import BUILTIN, Dtype, TeacherConfig, TextConfig
 from .train_config import TrainConfig
 
 __all__ = [
-    "BUILTIN", "CaptureConfig", "Codec", "DistillConfig", "Divergence", "Dtype", "Impl", "LossConfig", "Quantize", "Select",
-    "StudentConfig", "StudentInit", "Tail", "TeacherConfig", "TextConfig", "TrainConfig", "from_dict", "hard_label_twin",
-    "read_config", "with_overrides", "without_unset_steps",
+    "BUILTIN", "CaptureConfig", "ChainConfig", "ChainKind", "Codec", "DistillConfig", "Divergence", "Dtype", "Impl", "LossConfig",
+    "Quantize", "Select", "StudentConfig", "StudentInit", "Tail", "TeacherConfig", "TextConfig", "TrainConfig", "from_dict",
+    "hard_label_twin", "read_config", "with_overrides", "without_unset_steps",
 ]  # fmt: skip
 
 
@@ -33,6 +35,7 @@ class DistillConfig(Section):
     student: StudentConfig = Field(default_factory=StudentConfig)
     loss: LossConfig = Field(default_factory=LossConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
+    chain: ChainConfig = Field(default_factory=ChainConfig)
     device: str = "auto"
     """'auto' (the first GPU, else the CPU), 'cpu', 'cuda' or 'cuda:1'."""
 

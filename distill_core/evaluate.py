@@ -23,24 +23,27 @@ from .units import GIB
 def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
     """Judge inputs['run'] beside inputs['baseline'] (if given) on the cache's held-out text; writes evaluation.json.
 
-    The teacher is not loaded: its numbers and samples are in the cache. Raises RunError if a run failed, or the two cannot be compared.
+    The cache is inputs['cache'], where that is given, else the one that the run learned from: only then the judgement is written into the
+    judged run too. The teacher is not loaded: its numbers and samples are in the cache. Raises RunError if a run failed, or the two
+    cannot be compared; VocabularyError for a cache that speaks of other tokens.
     """
     inputs = run.inputs()
     judged = open_run(inputs["run"])
     baseline = open_run(inputs["baseline"]) if "baseline" in inputs else None
     runs = [judged] + ([baseline] if baseline else [])
-    for trained in runs:
-        if trained.status().is_active:
-            progress.phase(f"waiting for {trained.id} to end")
-            jobs.wait(trained)
-        require_model(trained)
+    await_models(runs, progress)
     if baseline:
         require_same_budget(judged, baseline)
-    cache = open_cache(judged.inputs()["cache"])
+    own = judged.inputs()["cache"]
+    cache = open_cache(inputs.get("cache", own))
     cache.verify()
 
     scores: dict[str, Scores] = {}
-    rows = [teacher_row(cache), untrained_row(judged)]
+    rows = [teacher_row(cache)]
+    if cache.name == own:
+        rows.append(untrained_row(judged))
+    else:
+        require_same_tokens(runs, cache)
     for who, trained in zip(("student", "hard labels"), runs):
         progress.phase(f"judging {trained.id}")
         row, scores[who] = judge(trained, cache, progress)
@@ -49,6 +52,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
     result: dict[str, Any] = {
         "cache": cache.name,
         "cache_sha256": cache.manifest.sha256(),
+        "is_own_cache": cache.name == own,
         "run": judged.id,
         "baseline": baseline.id if baseline else None,
         "rows": rows,
@@ -59,7 +63,8 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         "benchmarks": benchmarks,
     }
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
-    publish(judged.evaluation_path, json.dumps(result, indent=2) + "\n")
+    if cache.name == own:
+        publish(judged.evaluation_path, json.dumps(result, indent=2) + "\n")
     run.update(result={"verdict": result["verdict"], "run": judged.id})
     return result
 
@@ -75,6 +80,15 @@ def public_benchmarks(inputs: dict[str, str], runs: dict[str, Run], progress: Pr
     return run_benchmarks(runs, teacher, tasks, progress.say, include=inputs.get("lm_eval_include"), limit=limit)
 
 
+def await_models(runs: list[Run], progress: Progress) -> None:
+    """Until all have ended. Raises RunError for one that has no model to judge."""
+    for trained in runs:
+        if trained.status().is_active:
+            progress.phase(f"waiting for {trained.id} to end")
+            jobs.wait(trained)
+        require_model(trained)
+
+
 def require_model(trained: Run) -> None:
     status = trained.status()
     if status.state == "failed":
@@ -83,6 +97,20 @@ def require_model(trained: Run) -> None:
         )
     if status.kind != "train":
         raise RunError(f"run {trained.id} is a {status.kind} run; only training runs can be judged.")
+
+
+def require_same_tokens(runs: list[Run], cache: Cache) -> None:
+    """A cache that the students did not learn from must speak of their tokens. Raises VocabularyError."""
+    tokens = models.vocabulary(models.load_tokenizer(str(cache.tokenizer_folder)))
+    for trained in runs:
+        models.check_same_vocabulary(
+            tokens,
+            models.vocabulary(models.load_tokenizer(str(trained.model_folder))),
+            teacher_name=f"cache {cache.name}",
+            student_name=f"run {trained.id}",
+            student_rows=models.load_config(str(trained.model_folder)).get_text_config().vocab_size,
+            teacher_rows=cache.plan.vocab_size,
+        )
 
 
 def require_same_budget(judged: Run, baseline: Run) -> None:

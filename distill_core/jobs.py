@@ -53,11 +53,12 @@ def stop(run: Run, *, now: bool = False) -> str:
     return f"run {run.id} was ended at once; it can go on from its last checkpoint"
 
 
-def submit_capture(config: DistillConfig, *, owner: str = "") -> Run:
-    """Queue a capture; returns at once. Raises RoomError where the room's policy does not admit it."""
+def submit_capture(config: DistillConfig, *, name: str | None = None, owner: str = "") -> Run:
+    """Queue a capture, as a run of that name; returns at once. Raises RoomError where the room's policy does not admit it."""
     engines.chosen()  # an engine that is not there is said before a run is made
     with room.admit(owner, config, "capture"):
-        run = create_run("capture", config, label=f"capture {config.teacher.model}", device=device_key(config.device), owner=owner)
+        label = f"capture {config.teacher.model}"
+        run = create_run("capture", config, label=label, name=name, device=device_key(config.device), owner=owner)
     start(run)
     return run
 
@@ -83,25 +84,37 @@ def submit_training(config: DistillConfig, cache: str, *, label: str = "", owner
     return run
 
 
-def new_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str = "", public_benchmarks: dict[str, str] | None = None) -> Run:
+def new_evaluation(
+    run_id: str,
+    baseline_id: str | None = None,
+    *,
+    against: str | None = None,
+    name: str | None = None,
+    owner: str = "",
+    public_benchmarks: dict[str, str] | None = None,
+) -> Run:
     """The run that judges a trained run, beside a baseline; nobody works on it yet. Raises RunError for names that are no run.
 
+    `against`: a cache, whose teacher and held-out text are the measure; none: the one that the run learned from.
     `public_benchmarks`: lm_eval (names of tasks, with commas), lm_eval_include (a folder), lm_eval_limit (examples of each).
     """
     judged = open_run(run_id)
     inputs = {"run": run_id} | ({"baseline": open_run(baseline_id).id} if baseline_id else {}) | (public_benchmarks or {})
-    config = judged.config()
-    return create_run("evaluate", config, inputs=inputs, label=f"judge {run_id}", device=device_key(config.device), owner=owner)
+    inputs |= {"cache": against} if against else {}
+    config, label = judged.config(), f"judge {run_id}"
+    return create_run("evaluate", config, inputs=inputs, label=label, name=name, device=device_key(config.device), owner=owner)
 
 
-def submit_evaluation(run_id: str, baseline_id: str | None = None, *, owner: str = "") -> Run:
+def submit_evaluation(
+    run_id: str, baseline_id: str | None = None, *, against: str | None = None, name: str | None = None, owner: str = ""
+) -> Run:
     """Queue the judging of a trained run, beside a baseline; returns at once. It waits for the two to end.
 
     Raises RoomError where the room's policy does not admit it.
     """
     engines.chosen()
     with room.admit(owner, open_run(run_id).config(), "evaluate"):
-        run = new_evaluation(run_id, baseline_id, owner=owner)
+        run = new_evaluation(run_id, baseline_id, against=against, name=name, owner=owner)
     start(run)
     return run
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from . import sweep as sweeps
 from .cache import open_cache
+from .charts.save import save_chart
 from .config import DistillConfig, read_config, with_overrides
 from .errors import ConfigError
 from .sweep import Sweep
 
 Options = argparse.Namespace
-WIDTH_PX = 640
-"""Of a chart saved as a picture; in a page it takes the page's width."""
 
 
 def sweep(options: Options) -> None:
@@ -85,20 +84,10 @@ def _show(made: Sweep, options: Options) -> None:
     print(f"\nsweep {made.name}: cache {made.cache}, seeds {', '.join(map(str, made.seeds))}\n\n{sweeps.table(found)}\n")
     print(sweeps.from_results(made))
     if options.chart:
-        _save_chart(sweeps.rows(found), Path(options.chart))
+        from .charts.sweep import sweep_chart
 
-
-def _save_chart(rows: list[dict[str, Any]], path: Path) -> None:
-    from .charts.sweep import sweep_chart
-
-    if path.suffix not in (".html", ".svg", ".png", ".json"):
-        raise ConfigError(f"--chart {path}: a chart is written as .html, .svg, .png or .json.")
-    chart = sweep_chart(rows)
-    if path.suffix == ".html":
-        chart.save(str(path), inline=True)  # opens without a network
-    else:
-        chart.properties(width=WIDTH_PX).save(str(path))
-    print(f"\nthe chart is in {path}")
+        save_chart(sweep_chart(sweeps.rows(found)), Path(options.chart))
+        print(f"\nthe chart is in {options.chart}")
 
 
 def _advice(options: Options) -> None:

@@ -46,14 +46,14 @@ TECHNIQUES: dict[str, Technique] = {
     "chains": Technique(
         title=later("A chain of students"),
         when=later("Use it when the student is very much smaller than the teacher: a middle-sized model teaches in between."),
-        costs=later("Every link is a capture and a training of its own."),
-        command="chain run steps --config chain.json",
+        costs=later("Every link is a capture, a cache on disk and a training of its own; the middle student's steps cost more."),
+        command="chain run steps --chain.kind progressive --student.hidden_size 128,64 --with-direct",
     ),
     "self_distillation": Technique(
         title=later("Self-distillation"),
         when=later("Use it when there is no larger teacher: a model learns again, from an earlier copy of itself."),
-        costs=later("Each round costs a capture and a whole training."),
-        command="chain run again --chain.kind born_again --chain.rounds 2",
+        costs=later("Each round costs a capture, its cache on disk, and a whole training from the start."),
+        command="chain run again --chain.kind born_again --chain.rounds 2 --with-direct",
     ),
     "adversarial": Technique(
         title=later("Adversarial training"),

@@ -11,11 +11,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "distill_core"
 FLOORS = {
     0: {
-        "capture_config", "config", "errors", "faults", "hf_arguments", "language", "loss_config", "paths", "section", "student_config",
-        "text_config", "train_config", "units",
+        "capture_config", "chain_config", "config", "errors", "faults", "hf_arguments", "language", "loss_config", "paths", "section",
+        "student_config", "text_config", "train_config", "units",
     },
     1: {
-        "cache", "catalog", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
+        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
         "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "refusals", "remedies", "room", "runs", "sweep",
         "techniques", "waiting", "walk",
     },
@@ -25,8 +25,8 @@ FLOORS = {
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {
-        "__main__", "bench_commands", "cache_commands", "cli", "commands", "data_commands", "foreground", "launched", "parsers", "serve",
-        "sweep_commands", "worker",
+        "__main__", "bench_commands", "cache_commands", "chain_commands", "cli", "commands", "data_commands", "foreground",
+        "launched", "parsers", "serve", "sweep_commands", "worker",
     },
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}

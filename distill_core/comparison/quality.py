@@ -33,10 +33,10 @@ def _dated_evaluation(run: Run) -> list[tuple[float, dict[str, Any]]]:
 
 def judgements(runs: Iterable[Run]) -> dict[str, Row]:
     """By run id: the row of the newest evaluation.json that speaks of it, as student or as hard-label twin, with the prompts and the
-    teacher's row beside it."""
+    teacher's row beside it. Judgements by another cache than the run's own stay where they are: they have another teacher."""
     found: list[tuple[float, dict[str, Any]]] = []
     for _, read in of_each(runs, _dated_evaluation):
-        found += read
+        found += [(when, evaluation) for when, evaluation in read if evaluation.get("is_own_cache", True)]
     rows: dict[str, Row] = {}
     for _, evaluation in sorted(found, key=lambda item: item[0]):
         by_who = {row["who"]: row for row in evaluation["rows"]}

@@ -1,0 +1,201 @@
+"""What a chain is, in a folder of its own: chains/NAME/ holds chain.json (frozen), log.txt, and stop where it was asked to.
+
+Link i of chain NAME is the run NAME-i, taught by the cache NAME-i-cache; the direct student is NAME-direct.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .. import room
+from ..config import ChainConfig, DistillConfig, from_dict, with_overrides
+from ..errors import ConfigError, RoomError, RunError, did_you_mean
+from ..paths import checked_name, home, publish
+from ..room.visitors import is_same_name
+from .checks import check_chain, larger_students, sizes_along
+
+KEPT_STUDENT = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target_modules", "quantize")
+"""On-policy rounds after the first go on from the student's own weights: of the section 'student' only how they learn stays."""
+
+
+class Chain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    config: dict[str, Any]
+    """The one config, with its section 'chain'."""
+    sizes: list[dict[str, int]]
+    """For each link what its student's sizes came to, 'student.hidden_size' and so on: the direct student has the last one's."""
+    owner: str = ""
+    """In a room: the visitor who started it."""
+    created_s: float
+
+    @property
+    def folder(self) -> Path:
+        return chains_dir() / self.name
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def first_cache(self) -> str:
+        """What the first teacher said: every link's student is judged by it."""
+        return f"{self.name}-1-cache"
+
+    @property
+    def settings(self) -> ChainConfig:
+        return from_dict(self.config).chain
+
+    def links(self) -> list["Link"]:
+        """In the order in which they are worked on; the direct student, where it is asked for, last."""
+        settings = self.settings
+        return [Link(self, number) for number in range(1, settings.num_links + 1)] + ([Link(self, 0)] if settings.with_direct else [])
+
+    def ask_to_stop(self) -> None:
+        """Ask whoever drives it to let the run at work save and end, and to begin no other; safe to ask twice."""
+        (self.folder / "stop").touch()
+
+
+@dataclass(frozen=True)
+class Link:
+    """One capture and one training of a chain, or its direct student."""
+
+    chain: Chain
+    number: int
+    """From 1; 0 is the direct student."""
+
+    @property
+    def is_direct(self) -> bool:
+        return self.number == 0
+
+    @property
+    def name(self) -> str:
+        """Of the run."""
+        return f"{self.chain.name}-direct" if self.is_direct else f"{self.chain.name}-{self.number}"
+
+    @property
+    def cache(self) -> str:
+        """What the student learns from; the direct student from the first teacher's."""
+        return f"{self.chain.name}-{max(1, self.number)}-cache"
+
+    @property
+    def capture_id(self) -> str:
+        return f"{self.chain.name}-{max(1, self.number)}-capture"
+
+    @property
+    def judged_id(self) -> str:
+        """Of the run that judges the student beside the first teacher."""
+        return f"{self.name}-judged"
+
+    @property
+    def previous(self) -> str:
+        """Name of the student before this one."""
+        return f"{self.chain.name}-{self.number - 1}"
+
+    @property
+    def teacher(self) -> str:
+        """Whom the student learns from, as teacher.model names it."""
+        return self.config().teacher.model
+
+    def config(self) -> DistillConfig:
+        """Of its capture and its training. Raises ConfigError where the settings do not go together."""
+        base = from_dict(self.chain.config | {"chain": {}})
+        if self.is_direct:
+            return self._direct_config()
+        settings, number = self.chain.settings, self.number
+        changes: dict[str, Any] = {"capture.name": self.cache, "train.name": self.name, "train.seed": base.train.seed + number - 1}
+        if number > 1 and settings.kind != "on_policy":
+            changes |= {"teacher.model": f"run:{self.previous}", "teacher.revision": None}
+        changes |= settings.overrides(number) | self.chain.sizes[number - 1]
+        return with_overrides(base, changes)
+
+    def _direct_config(self) -> DistillConfig:
+        """The last student from the first teacher, for as many steps as the links together."""
+        chain = self.chain
+        links = [link for link in chain.links() if not link.is_direct]
+        first, last = links[0].config(), links[-1].config()
+        changes = {
+            "capture.name": self.cache,
+            "teacher": first.teacher.model_dump(),
+            "train.name": self.name,
+            "train.seed": first.train.seed,
+            "train.max_steps": sum(link.config().train.max_steps for link in links),
+        }
+        if last.student.keep_layers is not None:  # numbers of the middle student's layers
+            changes |= {"student.keep_layers": None, "student.num_layers": len(last.student.keep_layers)}
+        return with_overrides(last, changes)
+
+
+def chains_dir() -> Path:
+    return home() / "chains"
+
+
+def create_chain(name: str, config: DistillConfig, *, owner: str = "") -> Chain:
+    """Freeze a chain. The same one again, by name, is opened as it is.
+
+    Raises ConfigError for what is senseless, ModelError for a model that is not there, VocabularyError for students with other tokens,
+    RunError for a name taken by another chain, RoomError for what the room does not allow.
+    """
+    if config.chain.kind is None:
+        raise ConfigError("this config describes no chain: set chain.kind to progressive, iterative or born_again.")
+    if room.policy() is not None and not owner:
+        raise RoomError("a chain in a room needs the name of its visitor. Log in, or start it from a terminal outside the room.")
+    kept = config.changed(train=config.train.changed(name=None), capture=config.capture.changed(name=None))
+    draft = Chain(name=checked_name(name, "chain"), config=kept.model_dump(mode="json"), sizes=[{}] * kept.chain.num_links, created_s=0)
+    links = [link for link in draft.links() if not link.is_direct]
+    made = draft.model_copy(update={"sizes": sizes_along([link.config() for link in links], kept), "owner": owner})
+    configs = [link.config() for link in made.links()]
+    for each in configs:
+        room.check_config(each)
+    check_chain(configs, kept)
+    if (made.folder / "chain.json").exists():
+        there = open_chain(name)
+        if there.model_copy(update={"created_s": 0.0}) != made:
+            raise RunError(
+                f"chain {name}: the name is taken, by other settings. Choose another, or look: python -m distill_core chain show {name}"
+            )
+        return there
+    made.folder.mkdir(parents=True, exist_ok=True)
+    made = made.model_copy(update={"created_s": time.time()})
+    publish(made.folder / "chain.json", made.model_dump_json(indent=2) + "\n")
+    return made
+
+
+def open_chain(name: str) -> Chain:
+    """Raises RunError, with the nearest name, when there is none, or it is not one."""
+    path = chains_dir() / checked_name(name, "chain") / "chain.json"
+    try:
+        return Chain.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = [chain.name for chain in list_chains()]
+        hint = did_you_mean(name, known) if known else " There is none yet."
+        raise RunError(f"no chain '{name}' in {chains_dir()}.{hint}") from None
+    except ValidationError as error:
+        raise RunError(f"chain {name}: {path} is not a chain ({error.error_count()} faults). Delete its folder to be rid of it.") from None
+
+
+def list_chains() -> list[Chain]:
+    """All chains, newest first; folders that hold none are passed over."""
+    found = []
+    for path in chains_dir().glob("*/chain.json"):
+        try:
+            found.append(Chain.model_validate_json(path.read_text(encoding="utf-8")))
+        except (ValidationError, FileNotFoundError):  # being deleted now
+            continue
+    return sorted(found, key=lambda chain: chain.created_s, reverse=True)
+
+
+def warnings_of(chain: Chain) -> list[str]:
+    """What is allowed, but seldom meant, in words."""
+    return larger_students([link.config() for link in chain.links() if not link.is_direct], from_dict(chain.config))
+
+
+def check_may_touch(visitor: room.Visitor, chain: Chain) -> None:
+    """Raise RoomError, in a room, unless the chain is the visitor's, or the visitor is the presenter."""
+    if room.policy() is None or visitor.is_presenter or is_same_name(chain.owner, visitor.name):
+        return
+    raise RoomError(f"chain {chain.name} belongs to {chain.owner or 'the room'}: ask {chain.owner or 'the presenter'}.")
