@@ -103,7 +103,7 @@ def build_parser() -> Parser:
         "what", choices=["list", "show", "stop", "resume", "delete", "work"], help="work: carry out a queued run in this process"
     )
     runs.add_argument("run", nargs="?", help="the run (all commands but list)")
-    runs.add_argument("--yes", action="store_true", help="delete: even though judgements, a twin or a sweep name it")
+    runs.add_argument("--yes", action="store_true", help="delete: even though judgements, a twin, a sweep or a chain name it")
     runs.add_argument("--now", action="store_true", help="stop: end it at once, through its engine; it can go on from its last checkpoint")
 
     serve = add_command(

@@ -196,7 +196,7 @@ def _delete_run(run: Run, *, is_sure: bool) -> None:
     from .comparison.views import deletion_words
 
     what = comparison.deletion_of("run", run.id)
-    if not (is_sure or what.refused) and (what.dependents or what.twin or what.sweep):
+    if not (is_sure or what.refused) and (what.dependents or what.twin or what.sweep or what.chain):
         raise ConfigError(f"{' '.join(deletion_words([what])[1:])} To delete it all the same, say --yes.")
     print(f"{show_disk(comparison.delete(what))} came back")
 

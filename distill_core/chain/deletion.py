@@ -15,8 +15,7 @@ from .record import Chain, check_may_touch
 def parts_of(chain: Chain, *, by: Visitor | None = None) -> list[Deletion]:
     """What deleting the chain would delete, in the order in which it goes: runs before the caches that they learned from."""
     found = []
-    names = [name for link in reversed(chain.links()) for name in (link.judged_id, link.name, link.capture_id)]
-    for run_id in dict.fromkeys(names):
+    for run_id in reversed(chain.run_ids()):
         try:
             found.append(comparison.deletion_of("run", open_run(run_id).id, by=by))
         except RunError:

@@ -55,6 +55,10 @@ class Chain(BaseModel):
         settings = self.settings
         return [Link(self, number) for number in range(1, settings.num_links + 1)] + ([Link(self, 0)] if settings.with_direct else [])
 
+    def run_ids(self) -> list[str]:
+        """Names of all its runs, those that are not there yet included, in the order of their making."""
+        return list(dict.fromkeys(name for link in self.links() for name in (link.capture_id, link.name, link.judged_id)))
+
     def ask_to_stop(self) -> None:
         """Ask whoever drives it to let the run at work save and end, and to begin no other; safe to ask twice."""
         (self.folder / "stop").touch()

@@ -31,6 +31,8 @@ class Deletion:
     """Of a run: the one made with it by `train --twin`, for comparing the two; '' where there is none."""
     sweep: str = ""
     """Of a run: the sweep whose figures count it; '' where there is none."""
+    chain: str = ""
+    """Of a run: the chain that it is a link of, or judges one of; '' where there is none."""
 
 
 def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion:
@@ -44,7 +46,8 @@ def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion
         users = _users("run", name) + _users("baseline", name)
         active = f"run {name} is {run.status().state}: stop it first" if run.status().is_active else ""
         refused = active or _refusal(room.check_may_touch, visitor, run)
-        return Deletion(kind, name, folder_bytes(run.folder), tuple(users), refused, twin=_twin_of(name), sweep=_sweep_of(name))
+        made_by = {"twin": _twin_of(name), "sweep": _sweep_of(name), "chain": _chain_of(name)}
+        return Deletion(kind, name, folder_bytes(run.folder), tuple(users), refused, **made_by)
     folder = caches_dir() / checked_name(name, "cache")
     if not folder.is_dir():
         raise CacheError(f"no cache '{name}' in {caches_dir()}. See them: python -m distill_core cache list")
@@ -72,6 +75,12 @@ def _sweep_of(name: str) -> str:
     from ..sweep.record import list_sweeps  # its package compares runs itself
 
     return next((each.name for each in list_sweeps() if name in [trial.run_id for trial in each.trials()]), "")
+
+
+def _chain_of(name: str) -> str:
+    from ..chain.record import list_chains  # its package compares runs itself
+
+    return next((each.name for each in list_chains() if name in each.run_ids()), "")
 
 
 def _users(role: str, name: str) -> list[str]:

@@ -172,6 +172,10 @@ def deletion_words(deletions: Sequence[Deletion], *, say: Say = ENGLISH) -> list
             lines.append(say("Run {name} is named by {runs}, whose own figures stay.", **named))
         if what.sweep:
             lines.append(say("Run {name} belongs to sweep {sweep}, which counts it no more.", name=what.name, sweep=what.sweep))
+        if what.chain:
+            lines.append(
+                say("Run {name} belongs to chain {chain}: going on with it would make the run anew.", name=what.name, chain=what.chain)
+            )
         if what.twin:
             lines.append(say("Run {name} is the counterpart of {twin}: the two can be compared no more.", name=what.name, twin=what.twin))
     lines += [say("Not deleted: {reason}.", reason=what.refused) for what in deletions if what.refused]

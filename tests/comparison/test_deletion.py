@@ -3,10 +3,10 @@
 import pytest
 from made_runs import made
 
-from distill_core import comparison, sweep
+from distill_core import chain, comparison, sweep
 from distill_core.cli import run_command_line
 from distill_core.comparison.views import deletion_words
-from distill_core.config import DistillConfig
+from distill_core.config import DistillConfig, with_overrides
 from distill_core.runs import create_run, list_runs
 
 
@@ -34,6 +34,16 @@ def test_a_run_of_a_sweep_says_so(capsys):
     assert "Run lr-00-s0 belongs to sweep lr, which counts it no more." in deletion_words([what])
     assert run_command_line(["runs", "delete", "lr-00-s0"]) == 2
     assert "belongs to sweep lr" in capsys.readouterr().err
+
+
+def test_a_run_of_a_chain_says_so(capsys):
+    chain.create_chain("again", with_overrides(DistillConfig(), {"chain.kind": "iterative", "chain.rounds": 2}))
+    made("again-2")
+    what = comparison.deletion_of("run", "again-2")
+    assert what.chain == "again"
+    assert "Run again-2 belongs to chain again: going on with it would make the run anew." in deletion_words([what])
+    assert run_command_line(["runs", "delete", "again-2"]) == 2
+    assert "belongs to chain again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["alone", "alone-hard-labels"])
