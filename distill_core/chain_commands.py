@@ -117,7 +117,10 @@ def _carry_on(made: Chain, options: Options) -> None:
 
 def _show(made: Chain, options: Options) -> None:
     found = chains.rows(made)
-    print(f"\nchain {made.name} ({made.settings.kind}), {chains.state_of(made)}\n\n{chains.table(found)}\n\n{chains.verdict(found)}")
+    state = chains.state_of(made)
+    print(f"\nchain {made.name} ({made.settings.kind}), {state}\n\n{chains.table(found)}\n\n{chains.verdict(found)}")
+    if state in ("failed", "stopped") and made.last_words:
+        print(f"\nlast words of the process that drove it: {made.last_words}")
     if options.chart:
         from .charts.chain import chain_chart
 

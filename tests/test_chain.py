@@ -14,13 +14,14 @@ import torch
 from steps import carry_out
 from test_jobs import until
 
-from distill_core import chain, comparison, jobs, models, runs
+from distill_core import chain, comparison, jobs, models, room, runs
 from distill_core.cache import open_cache
 from distill_core.chain import checks, drive
 from distill_core.charts.chain import chain_chart
 from distill_core.cli import run_command_line
 from distill_core.config import from_dict, with_overrides
-from distill_core.errors import CacheError, ConfigError, RunError, VocabularyError
+from distill_core.errors import CacheError, ConfigError, RoomError, RunError, VocabularyError
+from distill_core.language import in_language
 
 TWO = {"chain.kind": "progressive", "chain.links": [{"student.hidden_size": 48}, {"student.hidden_size": 32, "train.max_steps": 6}]}
 
@@ -316,9 +317,45 @@ def test_the_verdict_says_which_is_nearer_and_what_it_took():
     direct = made_row("direct", 0.55) | {"before_s": 0.0}
     words = chain.verdict([*links, direct])
     assert "0.0500 nearer" in words
-    assert "3 min 00 s against 1 min 30 s" in words, "two captures and two trainings; the first capture and the direct training"
+    assert "3 min 00 s of work against 1 min 30 s" in words, "two captures and two trainings; the first capture and the direct training"
     assert "0.1000 further" in chain.verdict([*links, direct | {"kl_to_teacher": 0.4}])
     assert chain.verdict([links[0], made_row(2, None), direct]) == "No verdict yet: 1 of 2 links are judged."
+
+
+def test_the_table_speaks_the_visitors_language():
+    rows = [made_row("teacher", 0.0) | {"teacher": None, "steps": None, "train_s": None}, made_row(1, 0.4), made_row("direct", None)]
+    first, second, third = chain.table_rows(rows, say=in_language("pt"))
+    assert (first["aluno"], first["passos"]) == ("professor: x-teacher", "")
+    assert (second["KL ao primeiro professor"], second["mesma primeira escolha"], second["estado"]) == ("0,4000", "50,0%", "feito")
+    assert third["KL ao primeiro professor"] == ""
+    assert "0,1000 mais longe" in chain.verdict([made_row(1, 0.5), made_row("direct", 0.4)], say=in_language("pt"))
+
+
+def test_in_a_room_a_chain_belongs_to_its_visitor(tiny, tmp_path, monkeypatch):
+    (tmp_path / "policy.json").write_text("{}")
+    monkeypatch.setenv(room.POLICY_VARIABLE, str(tmp_path / "policy.json"))
+    begun = []
+    monkeypatch.setattr(drive, "start_detached", lambda command, _log: begun.append(command[-3:]))
+    config, ada, bob = with_overrides(tiny, TWO), room.Visitor("Ada"), room.Visitor("Bob")
+    with pytest.raises(RoomError, match="name of its visitor"):
+        chain.submit("steps", config)
+    made = chain.submit("steps", config, owner="Ada")
+    assert begun == [["chain", "resume", "steps"]]
+    with pytest.raises(RunError, match="the name is taken"):
+        chain.submit("steps", config, owner="Bob")
+    for touch in (chain.stop, chain.resume, chain.delete_chain):
+        with pytest.raises(RoomError, match="chain steps belongs to Ada"):
+            touch(made, by=bob)
+    foreign = {"chain.kind": "progressive", "chain.links": [{"student.init": "pretrained", "student.model": "/etc"}]}
+    with pytest.raises(RoomError, match="outside the folders"):
+        chain.submit("other", with_overrides(tiny, foreign), owner="Ada")
+    monkeypatch.setattr(jobs, "start", lambda run: run.update(state="failed", error="no memory left."))
+    with pytest.raises(RunError, match="steps-1-capture, which failed"):
+        chain.carry_on(made, lambda _: None)
+    assert [run.stored_status().owner for run in runs.list_runs()] == ["Ada"]
+    chain.stop(made, by=ada)
+    chain.delete_chain(made, by=ada)
+    assert chain.list_chains() == runs.list_runs() == []
 
 
 def test_the_chart_leaves_out_what_was_not_judged():

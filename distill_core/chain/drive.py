@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from filelock import FileLock, Timeout
 
-from .. import jobs
+from .. import jobs, room
 from ..cache import Cache, open_cache
 from ..config import DistillConfig
 from ..engines.local import start_detached
@@ -16,7 +16,7 @@ from ..paths import caches_dir
 from ..progress import Stopped
 from ..room import Visitor
 from ..runs import Run, open_run
-from .record import Chain, Link, create_chain
+from .record import Chain, Link, check_may_touch, create_chain
 
 POLL_S = 1.0
 LOOK_S = 1.0
@@ -146,8 +146,27 @@ def start_in_background(chain: Chain) -> None:
 
 
 def submit(name: str, config: DistillConfig, *, owner: str = "") -> Chain:
-    """Freeze a chain and let a process of its own drive it; returns at once. Raises as create_chain does."""
+    """Freeze a chain and let a process of its own drive it; returns at once.
+
+    Raises as create_chain does, and RoomError where the room's policy does not admit its first capture.
+    """
     chain = create_chain(name, config, owner=owner)
+    with room.admit(owner, chain.links()[0].config(), "capture"):
+        pass  # said here, not only in the log of the process that drives it
     if not is_driven(chain):
         start_in_background(chain)
     return chain
+
+
+def stop(chain: Chain, *, by: Visitor | None = None) -> None:
+    """Ask whoever drives it to stop. `by`: in a room the visitor who asks. Raises RoomError if it is not theirs."""
+    check_may_touch(by or Visitor(), chain)
+    chain.ask_to_stop()
+
+
+def resume(chain: Chain, *, by: Visitor | None = None) -> None:
+    """Go on with it in a process of its own; returns at once. Raises RoomError if it is not theirs, RunError while it is worked on."""
+    check_may_touch(by or Visitor(), chain)
+    if is_driven(chain):
+        raise RunError(f"chain {chain.name} is being worked on: nothing to resume.")
+    start_in_background(chain)

@@ -42,6 +42,12 @@ class Chain(BaseModel):
         return self.folder / "log.txt"
 
     @property
+    def last_words(self) -> str:
+        """What the process that drove it in the background said last; '' where there was none."""
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines() if self.log_path.exists() else []
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+    @property
     def first_cache(self) -> str:
         """What the first teacher said: every link's student is judged by it."""
         return f"{self.name}-1-cache"

@@ -13,6 +13,7 @@ from ..comparison.quality import MEASURES
 from ..comparison.rows import folder_bytes
 from ..errors import CacheError, RunError
 from ..judgement import bits_per_byte
+from ..language import ENGLISH, Say
 from ..paths import caches_dir
 from ..runs import Status, open_run
 from ..units import show_count, show_disk, show_time
@@ -104,24 +105,35 @@ def state_of(chain: Chain) -> str:
     return "failed" if "failed" in states else "stopped"
 
 
-def verdict(found: list[Row]) -> str:
-    """In words: the last link beside the direct student, or the first one where that was not trained."""
+def verdict(found: list[Row], *, say: Say = ENGLISH) -> str:
+    """In words: the last link beside the direct student, where there is one."""
     links = [row for row in found if isinstance(row["link"], int)]
-    whole = [row for row in links if row["kl_to_teacher"] is not None]
-    if len(whole) < len(links):
-        return f"No verdict yet: {len(whole)} of {len(links)} links are judged."
+    judged = [row for row in links if row["kl_to_teacher"] is not None]
+    if len(judged) < len(links):
+        return say("No verdict yet: {done} of {total} links are judged.", done=len(judged), total=len(links))
     last, direct = links[-1], next((row for row in found if row["link"] == "direct"), None)
     if direct is None:
-        reached = f"The last student is {last['kl_to_teacher']:.4f} nats a token from the first teacher."
-        return f"{reached} Whether the chain helped, only a direct student shows: chain.with_direct."
+        return say(
+            "The last student is {kl:.4f} nats a token from the first teacher. Whether the chain helped, only a direct student shows "
+            "(chain.with_direct).",
+            kl=last["kl_to_teacher"],
+        )
     if direct["kl_to_teacher"] is None:
-        return "No verdict yet: the direct student is not judged."
+        return say("No verdict yet: the direct student is not judged.")
     gain = direct["kl_to_teacher"] - last["kl_to_teacher"]
-    spent = f"{show_time(_spent(links))} against {show_time(_spent([links[0] | {'train_s': 0.0}, direct]))} of work"
-    return (
-        f"After as many steps in all ({direct['steps']:,}) the chain's last student is {last['kl_to_teacher']:.4f} nats a token from the "
-        f"first teacher, the direct one {direct['kl_to_teacher']:.4f}: the chain is {abs(gain):.4f} {'nearer' if gain > 0 else 'further'}, "
-        f"for {spent}. One seed each: other seeds may say otherwise."
+    return say(
+        "After as many steps in all ({steps:,}) the chain's last student is {kl:.4f} nats a token from the first teacher, the direct one "
+        "{direct:.4f}: the chain is {gain:.4f} nearer, for {time} of work against {direct_time}. One seed each: others may say otherwise."
+        if gain > 0
+        else "After as many steps in all ({steps:,}) the chain's last student is {kl:.4f} nats a token from the first teacher, the direct "
+        "one {direct:.4f}: the chain is {gain:.4f} further, for {time} of work against {direct_time}. One seed each: others may say "
+        "otherwise.",
+        steps=direct["steps"],
+        kl=last["kl_to_teacher"],
+        direct=direct["kl_to_teacher"],
+        gain=abs(gain),
+        time=show_time(_spent(links)),
+        direct_time=show_time((links[0]["before_s"] or 0.0) + (direct["train_s"] or 0.0)),
     )
 
 
