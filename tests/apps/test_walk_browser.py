@@ -88,8 +88,8 @@ def test_from_nothing_to_an_exported_student(visit, serve, home):
     says(page, "Press Capture")
     shorten(page, "Windows to train on", 3)  # 400 -> 50: real, but short
     press(page, "Capture")
-    says(page, "The teacher is reading")
-    assert set(address_of(page)) == {"capture"}
+    says(page, "The teacher is reading|Press Train")  # a quiet machine reads 50 windows between two looks at the page
+    assert set(address_of(page)) & {"capture", "cache"}
     says(page, "Press Train")
     assert "cache" in address_of(page)
 
