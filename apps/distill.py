@@ -60,7 +60,7 @@ def the_lesson(say):
 @app.cell(hide_code=True)
 def step_teacher(say, standing, teacher, teacher_facts, teacher_problem):
     _facts = html(facts.model_facts(teacher_facts, say=say)) if teacher_facts else trouble(teacher_problem)
-    step("teacher", standing, say, teacher["kind"], fields("teacher", teacher), _facts)
+    step("teacher", standing, say, teacher["kind"], fields("teacher", teacher, say), _facts)
     return
 
 
@@ -77,7 +77,7 @@ def facts_of_teacher(say, teacher):
 def step_text(say, standing, text, token_problem, token_rows):
     _tokens = html(reading.tokens(token_rows, say=say)) if token_rows else trouble(token_problem)
     _numbers, _hint = side_by_side(text["num_windows"], text["window_tokens"]), html(pieces.aside(say(steps.LESSON_HINT)))
-    step("text", standing, say, text["kind"], fields("text", text), _numbers, _tokens, _hint, more("text", text, say))
+    step("text", standing, say, text["kind"], fields("text", text, say), _numbers, _tokens, _hint, more("text", text, say))
     return
 
 
@@ -148,7 +148,7 @@ def step_student(plan, say, standing, student, student_problem, teacher_facts, t
         if plan
         else trouble(student_problem) or waits(teacher_problem, "teacher", say)
     )
-    step("student", standing, say, student["init"], fields("student", student), more("student", student, say), _suggested, _facts)
+    step("student", standing, say, student["init"], fields("student", student, say), more("student", student, say), _suggested, _facts)
     return
 
 
@@ -540,15 +540,22 @@ def form(section, values, say):
 
 
 @app.function(hide_code=True)
-def fields(section, form):
+def fields(section, form, say):
     """The text and number fields that the section's choice asks for."""
-    return side_by_side(*(form[name] for name in options.fields_for(section, form.value)))
+    return chosen(section, form, options.fields_for(section, form.value), say)
+
+
+@app.function(hide_code=True)
+def chosen(section, form, names, say):
+    """Those controls, and under them what is said of the techniques that they switch on."""
+    said = html(pieces.techniques(options.techniques_of(section, names), say=say))
+    return column(side_by_side(*(form[name] for name in names)), said) if said else side_by_side(*(form[name] for name in names))
 
 
 @app.function(hide_code=True)
 def more(section, form, say):
     names = options.more_for(section, form.value)
-    return mo.accordion({say("More settings"): side_by_side(*(form[name] for name in names))}) if names else None
+    return mo.accordion({say("More settings"): chosen(section, form, names, say)}) if names else None
 
 
 @app.function(hide_code=True)

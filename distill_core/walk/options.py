@@ -3,7 +3,7 @@
 A section and a name here are a section and a name of the config wherever the config has them; controls.py knows the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,6 +29,8 @@ class Control:
     placeholder: str = ""
     is_wide: bool = False
     """text: takes the whole width."""
+    technique: str = ""
+    """Key of techniques.TECHNIQUES that it switches on: the walk says when to use it and what it costs."""
 
 
 KINDS = {later("built-in (tiny, no download)"): BUILTIN, "Hugging Face": "hub", later("folder or .gguf file"): "local"}
@@ -146,6 +148,11 @@ def fields_for(section: str, values: Mapping[str, Any]) -> tuple[str, ...]:
 def more_for(section: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the controls under 'More settings'."""
     return MORE[values["init"] if section == "student" else section]
+
+
+def techniques_of(section: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Keys of TECHNIQUES that those controls switch on, each once, in their order."""
+    return tuple(dict.fromkeys(key for name in names if (key := FORMS[section][name].technique)))
 
 
 def arguments(control: Control, value: Any, say: Say) -> dict[str, Any]:

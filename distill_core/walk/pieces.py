@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..language import ENGLISH, Say, later
+from ..techniques import TECHNIQUES
 from .place import STEPS
 from .standing import StepState
 
@@ -141,3 +142,12 @@ def notes(sentences: Sequence[str]) -> str:
 def folded(title: str, inside: str, *, is_open: bool = False, kind: str = "") -> str:
     """HTML behind a title that a click, Enter or Space opens."""
     return f'<details class="walk-fold {kind}"{" open" if is_open else ""}><summary>{text(title)}</summary>{inside}</details>'
+
+
+def techniques(keys: Iterable[str], *, say: Say = ENGLISH) -> str:
+    """When to use those techniques and what they cost, each behind its title; '' for none."""
+    known = [TECHNIQUES[key] for key in keys]
+    items = "".join(folded(f"{say(it.title)} ?", f"<p>{say(it.when)}</p><p>{say(it.costs)}</p>", kind="why") for it in known)
+    return (
+        f'<div class="walk-why" role="group" aria-label="{text(say("When to use it, and what it costs"))}">{items}</div>' if items else ""
+    )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,8 @@ from distill_core.cli import run_command_line
 from distill_core.config import DistillConfig
 from distill_core.room.policy import write_policy
 from distill_core.runs import create_run
-from distill_core.walk import take_home
+from distill_core.techniques import TECHNIQUES
+from distill_core.walk import options, take_home
 from distill_core.walk.controls import control_values
 
 BUTTONS = (
@@ -242,6 +244,23 @@ def test_in_portuguese(distill, monkeypatch):
         assert words in text
     for words in ("Press Capture", "unlocks later", "More settings", "A lesson of", "Windows to train on"):
         assert words not in text
+
+
+def test_a_control_that_switches_a_technique_on_says_when_to_use_it(distill, small_cache, monkeypatch):
+    at(monkeypatch, walk.Place(cache="small"))
+    said = TECHNIQUES["positions"].when
+    before, _ = distill.app.run()
+    assert said not in shown(before), "no control of the page, no words"
+    for name in ("jsd_weight", "top_k"):
+        monkeypatch.setitem(options.FORMS["loss"], name, replace(options.FORMS["loss"][name], technique="positions"))
+    outputs, _ = distill.app.run()
+    assert shown(outputs).count(said) == 1, "one technique of two controls is said once"
+    assert TECHNIQUES["positions"].costs in shown(outputs)
+
+
+def test_every_technique_that_a_control_names_is_one():
+    keys = {control.technique for controls in options.FORMS.values() for control in controls.values()}
+    assert keys - {""} <= set(TECHNIQUES)
 
 
 def test_a_finished_cache_is_said_to_be_there_and_draws_no_empty_chart(distill, small_cache, monkeypatch):
