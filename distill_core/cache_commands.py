@@ -59,12 +59,13 @@ def refuse_if_needed(name: str, *, is_sure: bool) -> None:
 
 
 def print_estimate(config: DistillConfig, *, num_students: int) -> None:
-    from . import catalog
+    from . import catalog, corpus
 
     facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
     vocab_size = facts.vocab_size_tokenizer or facts.vocab_size_config
     guess = guessed_speed(facts.num_parameters, on_gpu=is_gpu(config.device))
-    print(estimate(config, vocab_size=vocab_size, num_students=num_students, guess=guess).to_text())
+    factor = corpus.reading_factor(config)
+    print(estimate(config, vocab_size=vocab_size, num_students=num_students, guess=guess, context_factor=factor).to_text())
 
 
 def print_cache(name: str) -> None:

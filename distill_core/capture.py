@@ -20,7 +20,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from . import catalog, corpus, generation, metrics, models
+from . import catalog, corpus, generation, metrics, models, view_reading
 from .cache import Cache, CacheWriter, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache, verify_records
 from .cache.codecs import EMPTY_ID
 from .cache.estimate import bytes_per_position
@@ -48,10 +48,12 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     progress.phase("reading the text")
     facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
     tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
-    text = corpus.build_windows(config.text, tokenizer)
+    aligner = corpus.context_of(config, tokenizer)
+    text = corpus.build_windows(config.text, tokenizer, aligner=aligner)
     for note in text.notes:
         progress.say(note)
     windows = {"train": text.train, "heldout": text.heldout}
+    view_reading.check_length(windows, facts.max_positions)
 
     progress.phase("taking the teacher's fingerprint")
     device = pick_device(config.device)
@@ -67,7 +69,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
         progress.say(f"cache {folder.name} is already complete and unchanged: the teacher is not needed")
         return finished
 
-    work = _Work(config, progress, plan, folder, tokenizer, text, facts, dtype)
+    work = _Work(config, progress, plan, folder, tokenizer, text, aligner, facts, dtype)
     rank = Rank.from_environment()
     if rank.number:
         _join(work, rank)
@@ -86,6 +88,8 @@ class _Work:
     folder: Path
     tokenizer: Any
     text: Any
+    aligner: Any
+    """What gives the teacher other tokens than the windows hold; none: it reads these."""
     facts: catalog.ModelFacts
     dtype: str
 
@@ -105,13 +109,14 @@ def _lead(work: _Work, rank: Rank) -> None:
         model, head = _load_teacher(work)
         speed = _capture_shards(work, writer, rank.share(missing), model, head)
         teacher = _last_words(work, model).model_copy(update={"read_tokens_per_s": speed})
+        text = _text_record(work, model, head)
         is_on_gpu = head.weight_VD.is_cuda
         del model, head
         gc.collect()
         if is_on_gpu:
             torch.cuda.empty_cache()
         await_others(writer, rank, missing, work.progress)
-        writer.finish(teacher=teacher, config=config.model_dump(mode="json"), text=_text_record(work.text), versions=_versions())
+        writer.finish(teacher=teacher, config=config.model_dump(mode="json"), text=text, versions=_versions())
 
 
 def _join(work: _Work, rank: Rank) -> None:
@@ -130,7 +135,7 @@ def _load_teacher(work: _Work) -> tuple[Any, Head]:
     work.progress.phase(f"loading the teacher {teacher.model} ({show_count(work.facts.num_parameters)} parameters)")
     model = models.load_model(teacher.model, revision=teacher.revision, dtype=work.dtype, device=device).eval()
     head = widened(read_head(model, probe_head(model, work.plan.vocab_size)))
-    check_independence(model, work.plan.vocab_size, packing=work.config.text.packing, trained=False)
+    check_independence(model, work.plan.vocab_size, packing=work.config.text.packing and work.aligner is None, trained=False)
     return model, head
 
 
@@ -165,7 +170,7 @@ def _capture_shards(work: _Work, writer: CacheWriter, todo: list[ShardPlan], mod
             picked = order[first : first + capture.batch_windows]
             batches.append(_read_batch(model, head, part, picked, plan, capture.head_chunk_tokens))
             done += len(picked)
-            tokens += len(picked) * plan.window_tokens
+            tokens += view_reading.tokens_read(part, picked, plan.window_tokens)
             left = progress.at(done, total, "windows")
         entry = writer.write(shard, _columns(part, shard, order, batches))
         elapsed = time.monotonic() - started
@@ -194,13 +199,21 @@ def longest_first(doc_lens: list[list[int]], shard: ShardPlan) -> NDArray[np.int
 
 
 def _read_batch(model: Any, head: Head, windows: Any, picked: NDArray[np.int64], plan: Plan, chunk_tokens: int) -> SparseRows:
+    sizes: dict[str, Any] = {"top_k": plan.top_k, "vocab_size": plan.vocab_size, "chunk_tokens": chunk_tokens}
+    if windows.views is not None:
+        seed = _seed(windows.input_ids_NL[picked])
+        return view_reading.read_views(model, head, windows, picked, at_once=len(picked), num_exact=plan.num_exact, seed=seed, **sizes)
     longest = max(2, *(sum(windows.doc_lens[window]) for window in picked))
     ids_BL = torch.from_numpy(windows.input_ids_NL[picked, :longest].astype(np.int64))
     positions_BL = torch.from_numpy(np.stack([position_ids(windows.doc_lens[i], plan.window_tokens)[:longest] for i in picked]))
     targets_BP = torch.from_numpy(windows.targets_NP[picked, : longest - 1])
-    sizes: dict[str, Any] = {"packing": plan.packing, "top_k": plan.top_k, "vocab_size": plan.vocab_size, "chunk_tokens": chunk_tokens}
-    seed = int(hashlib.sha256(ids_BL.numpy().tobytes()).hexdigest()[:15], 16)  # of the text: the same draws after any resume
-    return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes, num_exact=plan.num_exact, seed=seed)
+    sizes |= {"packing": plan.packing, "num_exact": plan.num_exact, "seed": _seed(ids_BL.numpy())}
+    return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes)
+
+
+def _seed(ids: NDArray[Any]) -> int:
+    """Of the text: the same draws after any resume."""
+    return int(hashlib.sha256(ids.tobytes()).hexdigest()[:15], 16)
 
 
 def _columns(windows: Any, shard: ShardPlan, order: NDArray[np.int64], batches: list[SparseRows]) -> ShardColumns:
@@ -233,9 +246,8 @@ def _last_words(work: _Work, model: Any) -> Teacher:
     """What can only be asked while the teacher is in memory: continuations to read, and how fast it writes them."""
     config, tokenizer, heldout, facts = work.config, work.tokenizer, work.text.heldout, work.facts
     work.progress.phase("the teacher writes samples")
-    lengths = [lens[0] for lens in heldout.doc_lens]
-    prompts = generation.beginnings(heldout.input_ids_NL.tolist(), lengths, num_prompts=config.capture.num_samples)
-    written = generation.continuations(model, tokenizer, prompts, num_tokens=config.capture.sample_tokens)
+    prompts, read = view_reading.prompts(heldout, num_prompts=config.capture.num_samples)
+    written = generation.continuations(model, tokenizer, read, num_tokens=config.capture.sample_tokens)
     return Teacher(
         model=config.teacher.model,
         architecture=facts.architecture,
@@ -253,9 +265,17 @@ def _last_words(work: _Work, model: Any) -> Teacher:
     )
 
 
-def _text_record(text: Any) -> dict[str, Any]:
+def _text_record(work: _Work, model: Any, head: Head) -> dict[str, Any]:
+    """What became of the text; with a context, that and how the teacher does without it on the held-out text."""
     names = ("num_documents", "heldout_documents", "num_duplicates", "share_trained", "notes")
-    return {name: getattr(text, name) for name in names}
+    record = {name: getattr(work.text, name) for name in names}
+    if work.aligner is None:
+        return record
+    work.progress.phase("the teacher reads the held-out text without its context")
+    plan, capture = work.plan, work.config.capture
+    kept: dict[str, Any] = {"top_k": plan.num_ranked, "vocab_size": plan.vocab_size, "chunk_tokens": capture.head_chunk_tokens}
+    without = view_reading.without_views(model, head, work.text.heldout, at_once=capture.batch_windows, **kept)
+    return record | {"context": work.aligner.to_record(), "teacher_without_context": without}
 
 
 def _versions() -> dict[str, str]:

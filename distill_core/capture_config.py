@@ -20,6 +20,11 @@ class CaptureConfig(Section):
     the expected gradient is that of the whole vocabulary. Temperature 1 and forward KL only."""
     num_exact: Positive | None = None
     """'topk+sample': most likely entries kept as they are; none: half of top_k."""
+    context: str | None = None
+    """Instruction or examples that the teacher alone reads before every document, as they stand (before chats: a system message); the
+    student learns to do without. The teacher reads them again for each document."""
+    context_file: str | None = None
+    """The same from a file: .txt, or .jsonl with one chat message ({'role', 'content'}) per line."""
     codec: Codec = "exact"
     """'exact': plain columns that any Parquet tool reads; 'packed': two thirds of the disk, log-probabilities in 255 steps a position."""
     batch_windows: Positive = 8
@@ -35,6 +40,10 @@ class CaptureConfig(Section):
 
     @model_validator(mode="after")
     def _can_be_stored(self) -> Self:
+        if self.context is not None and self.context_file is not None:
+            raise ValueError("capture.context and capture.context_file are both given: give one of them")
+        if self.context is not None and not self.context.strip():
+            raise ValueError("capture.context is empty: write the instruction or the examples, or leave the option out")
         if self.select == "topk" and self.num_exact is not None:
             raise ValueError(f"capture.num_exact {self.num_exact} is only read with capture.select 'topk+sample', not 'topk'")
         if self.select == "topk+sample" and self.codec == "packed":

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import models
+from . import corpus, models
 from .cache import Fingerprint, Plan, ShardPlan
 from .config import DistillConfig
 from .errors import ConfigError
@@ -35,6 +35,7 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         "text.num_windows": str(len(windows["train"])),
         "text.num_heldout_windows": str(len(windows["heldout"])),
         "text.windows_sha256": _windows_sha256(windows),
+        **corpus.context_fields(config.capture),
         "capture.top_k": str(min(config.capture.top_k, vocab_size)),
         "capture.select": config.capture.select,
         "capture.num_exact": str(num_exact),

@@ -11,7 +11,7 @@ from .comparison import NOT_LEARNED
 from .device import MemoryMeter, pick_device
 from .errors import RunError
 from .heads import probe_head
-from .judgement import Row, Scores, bits_per_byte, gains, quality, verdict
+from .judgement import Row, Scores, bits_per_byte, context_gap, gains, quality, verdict
 from .paths import publish
 from .progress import Progress
 from .runs import Run, open_run
@@ -39,7 +39,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
     cache.verify()
 
     scores: dict[str, Scores] = {}
-    rows = [teacher_row(cache)]
+    rows = [teacher_row(cache), *without_context_row(cache)]
     if cache.name == own:
         rows.append(untrained_row(judged))
     else:
@@ -59,7 +59,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         "prompts": list(cache.manifest.teacher.prompts),
         "verdict": verdict(scores["student"], scores.get("hard labels")),
         "gains": gains(scores["student"], scores["hard labels"]) if baseline else None,
-        "notes": notes(cache, judged, baseline),
+        "notes": [*context_gap(rows), *notes(cache, judged, baseline)],
         "benchmarks": benchmarks,
     }
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
@@ -155,6 +155,17 @@ def teacher_row(cache: Cache) -> Row:
         "first_token_s": teacher.first_token_s,
         "samples": list(teacher.samples),
     }
+
+
+def without_context_row(cache: Cache) -> list[Row]:
+    """The teacher without the context that it read in the capture, judged like a student; none where there was no context."""
+    found = cache.manifest.text.get("teacher_without_context")
+    if found is None:
+        return []
+    nll_sum = found["nll"] * cache.manifest.num_positions("heldout")
+    num_bytes = sum(entry.num_text_bytes for entry in cache.manifest.entries_of("heldout"))
+    measured = quality(nll=found["nll"], bits_per_byte=bits_per_byte(nll_sum, num_bytes), kl=found["kl"], agreement=found["agreement"])
+    return [{"who": "without context", **measured}]
 
 
 def untrained_row(judged: Run) -> Row:

@@ -94,6 +94,30 @@ def gains(student: Scores, baseline: Scores) -> Row:
     return {"outcome": outcome, "kl": list(kl), "bits": list(bits)}
 
 
+def context_gap(rows: list[Row]) -> list[str]:
+    """A sentence: how far the teacher is from itself without its context, and the student before and after; none without a context.
+
+    The gap is KL(teacher with the context || reader without it), nats per token; the student has closed the share 1 - its own / the
+    teacher's own of it, which is below 0 while it is further away than the teacher that simply lost its context.
+    """
+    kl_of = {row["who"]: row["kl_to_teacher"] for row in rows}
+    if "without context" not in kl_of:
+        return []
+    own, after = kl_of["without context"], kl_of["student"]
+    before = f"{kl_of['untrained student']:.3f}" if "untrained student" in kl_of else "not measured"
+    if own <= 0:
+        return ["The context changes nothing in what the teacher says of this text."]
+    if after >= own:
+        return [
+            f"Without its context the teacher is {own:.3f} nats per token from what it says with it; the student is {after:.3f} from it "
+            f"({before} before training): further than the teacher that lost its context, so it is not learned yet."
+        ]
+    return [
+        f"Without its context the teacher is {own:.3f} nats per token from what it says with it; the student, which never sees it, "
+        f"is {after:.3f} from it ({before} before training): {1 - after / own:.0%} of that gap is closed."
+    ]
+
+
 def verdict(student: Scores, baseline: Scores | None) -> str:
     """In words: does the student beat its equal-budget hard-label twin?"""
     if baseline is None:

@@ -21,7 +21,7 @@ FLOORS = {
     },
     2: {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
-        "multipliers", "routers", "scoring", "sparse", "students",
+        "multipliers", "routers", "scoring", "sparse", "students", "view_reading",
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
     4: {

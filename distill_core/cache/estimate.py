@@ -18,7 +18,7 @@ CPU_FLOPS, GPU_FLOPS = 4e10, 4e13
 @dataclass(frozen=True)
 class Estimate:
     num_tokens: int
-    """Tokens that the teacher reads: all windows, padding included."""
+    """Tokens that the teacher reads: all windows, padding included; with a context, that again before every document."""
     disk_bytes: float
     bytes_from: str
     """Where the bytes of a position come from, in words."""
@@ -27,6 +27,8 @@ class Estimate:
     speed_from: str | None
     readings: float
     """How often the trainings read the text: what an online teacher would have to keep up with."""
+    context_factor: float = 1.0
+    """Tokens that the teacher reads for one of the windows; above 1 with a context."""
 
     @property
     def capture_s(self) -> float | None:
@@ -46,9 +48,10 @@ class Estimate:
             verdict = f"pays: one reading instead of {self.readings:.3g}{saved}; every further training is another {self.readings:.3g}"
         else:
             verdict = f"has not paid after {self.readings:.3g} readings: from the second reading on, or with a second student, it does"
+        context = f" (about {self.context_factor:.2g} times the windows': the context is read again before every document)"
         return "\n".join(
             [
-                f"tokens     {self.num_tokens:,}",
+                f"tokens     {self.num_tokens:,}{context if self.context_factor > 1 else ''}",
                 f"disk       {show_disk(self.disk_bytes)} ({self.bytes_from})",
                 f"time       {show_time(self.capture_s)} ({speed})",
                 f"break-even {verdict}",
@@ -72,10 +75,12 @@ def guessed_speed(num_parameters: int, *, on_gpu: bool) -> float:
     return (GPU_FLOPS if on_gpu else CPU_FLOPS) / (2 * num_parameters)
 
 
-def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1, guess: float | None = None) -> Estimate:
+def estimate(
+    config: DistillConfig, *, vocab_size: int, num_students: int = 1, guess: float | None = None, context_factor: float = 1.0
+) -> Estimate:
     """The cost of the config's capture, from caches of the same teacher where there are any, for that many trainings like the config's.
 
-    `guess`: tokens per second to go by while this teacher has captured nothing here.
+    `guess`: tokens per second to go by while this teacher has captured nothing here. `context_factor`: corpus.reading_factor's.
     """
     text, train = config.text, config.train
     num_windows = text.num_windows + text.num_heldout_windows
@@ -92,10 +97,11 @@ def estimate(config: DistillConfig, *, vocab_size: int, num_students: int = 1, g
     timed = [cache for cache in same_teacher if cache.manifest.teacher.read_tokens_per_s]
     visits = train.max_steps * train.per_device_train_batch_size * train.gradient_accumulation_steps
     return Estimate(
-        num_tokens=num_windows * text.window_tokens,
+        num_tokens=round(num_windows * text.window_tokens * context_factor),
         disk_bytes=num_positions * per_position,
         bytes_from=bytes_from,
         tokens_per_s=timed[-1].manifest.teacher.read_tokens_per_s if timed else guess,
         speed_from=f"measured by cache {timed[-1].name}" if timed else "a guess from its parameters" if guess else None,
         readings=visits / text.num_windows * num_students,
+        context_factor=context_factor,
     )

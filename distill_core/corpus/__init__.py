@@ -3,24 +3,33 @@
 Pure Python, NumPy and Polars. A tokenizer is handed in by the caller; builtin_tokenizer() needs neither torch nor transformers.
 """
 
-from .build import SplitText, build_windows, preview, show_preview
+from .build import Aligner, SplitText, build_windows, preview, show_preview
+from .context import Context, context_fields, context_of, read_context, reading_factor
 from .encoding import EncodedDocument, Tokenizer, builtin_tokenizer, encode
 from .first_batch import document_lengths, show_batch
 from .sources import Document, documents
+from .view import View
 from .windows import Windows, window
 
 __all__ = [
+    "Aligner",
+    "Context",
     "Document",
     "EncodedDocument",
     "SplitText",
     "Tokenizer",
+    "View",
     "Windows",
     "build_windows",
     "builtin_tokenizer",
+    "context_fields",
+    "context_of",
     "document_lengths",
     "documents",
     "encode",
     "preview",
+    "read_context",
+    "reading_factor",
     "show_batch",
     "show_preview",
     "window",

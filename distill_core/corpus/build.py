@@ -5,12 +5,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 import polars as pl
 
 from ..config import TextConfig
 from ..errors import TextError
-from .encoding import Tokenizer, encode, how_the_assistant_is_found, text_of
+from .encoding import EncodedDocument, Tokenizer, encode, how_the_assistant_is_found, text_of
 from .sources import Document, documents
 from .windows import Packer, Windows
 
@@ -41,12 +42,25 @@ class SplitText:
         return self.train.num_targets / self.train.targets_NP.size
 
 
-def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None) -> SplitText:
+class Aligner(Protocol):
+    """Gives documents their views (view.py), one by one."""
+
+    def aligned(self, document: Document, encoded: EncodedDocument) -> EncodedDocument:
+        """The document with its view; with nothing to learn where it cannot be aligned, and counted."""
+
+    def notes(self) -> list[str]:
+        """What the user should know once all documents have gone through. Raises TextError if none could be aligned."""
+
+
+def build_windows(
+    text: TextConfig, tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None, *, aligner: Aligner | None = None
+) -> SplitText:
     """Read until text.num_windows training and text.num_heldout_windows held-out windows are full.
 
     The second document of every k goes to the held-out side, k by the ratio of the two sizes; when one side is full the other takes
-    all. `progress(windows_done, windows_wanted)` is called as they fill. Too little text is used as it is, with a note. Raises TextError if
-    one side stays empty or nothing in the text may be learned, and whatever documents() and encode() raise.
+    all. `progress(windows_done, windows_wanted)` is called as they fill. `aligner`: the teacher reads something else than the
+    windows. Too little text is used as it is, with a note. Raises TextError if one side stays empty or nothing in the text may be
+    learned, and whatever documents() and encode() raise.
     """
     wanted = text.num_windows + text.num_heldout_windows
     every = max(2, round(wanted / text.num_heldout_windows))
@@ -65,7 +79,8 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
             continue
         is_chat |= document.messages is not None
         goes_to_heldout = train.is_full or (len(seen) % every == 2 % every and not heldout.is_full)
-        (heldout if goes_to_heldout else train).add(encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss))
+        encoded = encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss)
+        (heldout if goes_to_heldout else train).add(encoded if aligner is None else aligner.aligned(document, encoded))
         if progress is not None:
             progress(train.num_started + heldout.num_started, wanted)
         if train.is_full and heldout.is_full:
@@ -76,7 +91,7 @@ def build_windows(text: TextConfig, tokenizer: Tokenizer, progress: Callable[[in
         num_documents=train.num_documents + heldout.num_documents,
         heldout_documents=heldout.num_documents,
         num_duplicates=num_duplicates,
-        notes=[],
+        notes=aligner.notes() if aligner else [],
     )
     _refuse_empty(split, text, len(seen))
     split.notes.extend(_notes(split, text, num_blank))

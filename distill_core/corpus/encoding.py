@@ -13,6 +13,7 @@ import numpy as np
 from .. import paths
 from ..errors import TextError
 from .sources import Document
+from .view import View
 
 MARKER = "\ue000 marker \ue000"
 """Stands in for a chat message; private-use characters, so that no message begins or ends like it."""
@@ -41,6 +42,8 @@ class EncodedDocument:
     """bool [T]; may this token be learned, if something stands before it?"""
     token_bytes: np.ndarray
     """uint16 [T]; together exactly the UTF-8 bytes of the document's text."""
+    view: View | None = None
+    """What the teacher reads in its place, where that is something else."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

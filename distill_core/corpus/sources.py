@@ -99,7 +99,7 @@ def _read_txt(path: Path, column: str) -> Iterator[Document]:
     """Documents are separated by blank lines; there are no columns to choose from."""
     del column
     text = ""
-    for line in _utf8_lines(path, longest=LONGEST_TEXT):
+    for line in utf8_lines(path, longest=LONGEST_TEXT):
         if text and (not line.strip() or len(text) + len(line) > LONGEST_TEXT):
             yield Document(text=text.rstrip("\n"))
             text = ""
@@ -109,7 +109,7 @@ def _read_txt(path: Path, column: str) -> Iterator[Document]:
 
 
 def _read_jsonl(path: Path, column: str) -> Iterator[Document]:
-    for number, line in enumerate(_utf8_lines(path), 1):
+    for number, line in enumerate(utf8_lines(path), 1):
         if not line.strip():
             continue
         place = f"text {path}, line {number}"
@@ -143,7 +143,7 @@ READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {".txt": _read_t
 """What each ending is read with."""
 
 
-def _utf8_lines(path: Path, longest: int = -1) -> Iterator[str]:
+def utf8_lines(path: Path, longest: int = -1) -> Iterator[str]:
     """Lines with their end, those with more characters than `longest` in parts; a byte order mark is dropped."""
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -205,7 +205,7 @@ def _from_value(value: Any, column: str, place: str) -> Document:
     """Text, a conversation, or nothing (a blank document); all else is refused."""
     if value is None or isinstance(value, str):
         return Document(text=value or "")
-    if isinstance(value, list) and all(_is_message(each) for each in value):
+    if isinstance(value, list) and all(is_message(each) for each in value):
         return Document(messages=tuple(value))
     raise TextError(
         f"{place}: column '{column}' holds {_shown(value)}. It must hold text, or chat messages: a list of "
@@ -213,7 +213,7 @@ def _from_value(value: Any, column: str, place: str) -> Document:
     )
 
 
-def _is_message(value: Any) -> bool:
+def is_message(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
 
 

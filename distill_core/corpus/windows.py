@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .encoding import EncodedDocument
+from .view import View
 
 OPEN_WINDOWS = 16
 """How many windows wait for a document that still fits. Stories of 68 tokens in windows of 256: 96 % filled; with one open window 85 %."""
@@ -26,6 +27,8 @@ class Windows:
     """Per window, the tokens of each document in it, in order; what is missing to L is padding."""
     num_left_out: int = 0
     """Documents, or pieces of long ones, with no token to learn; they take no place."""
+    views: list[list[View]] | None = None
+    """Per window, what the teacher reads in place of each document; none: the documents themselves."""
 
     def __len__(self) -> int:
         return len(self.doc_lens)
@@ -74,6 +77,7 @@ class Packer:
         self._input_ids_NL, self._token_bytes_NL = np.empty(shape, np.uint32), np.empty(shape, np.uint16)
         self._is_target_NL = np.empty(shape, bool)
         self._doc_lens: list[list[int]] = []
+        self._views: list[list[View]] = []
         self._free: list[int] = []
 
     @property
@@ -108,6 +112,7 @@ class Packer:
         row = self.num_started
         self._input_ids_NL[row], self._token_bytes_NL[row], self._is_target_NL[row] = self.pad_id, 0, False
         self._doc_lens.append([])
+        self._views.append([])
         self._free.append(self.window_tokens)
         return row
 
@@ -119,6 +124,8 @@ class Packer:
         self._is_target_NL[row, here] = piece.is_target
         self._is_target_NL[row, start] = False
         self._doc_lens[row].append(len(piece))
+        if piece.view is not None:
+            self._views[row].append(piece.view)
         self._free[row] -= len(piece)
 
     def windows(self) -> Windows:
@@ -130,12 +137,15 @@ class Packer:
             token_bytes_NL=self._token_bytes_NL[:started],
             doc_lens=[list(lengths) for lengths in self._doc_lens],
             num_left_out=self.num_left_out,
+            views=self._views if any(self._views) else None,
         )
 
 
 def _pieces(document: EncodedDocument, window_tokens: int) -> Iterator[EncodedDocument]:
     for first in range(0, len(document), window_tokens):
         here = slice(first, first + window_tokens)
-        yield EncodedDocument(
-            token_ids=document.token_ids[here], is_target=document.is_target[here], token_bytes=document.token_bytes[here]
-        )
+        is_target = document.is_target[here]
+        view = document.view.piece(first, first + len(is_target)) if document.view else None
+        if document.view is not None and view is None:
+            is_target = np.zeros_like(is_target)  # nothing to learn where the teacher's words cannot be aligned
+        yield EncodedDocument(token_ids=document.token_ids[here], is_target=is_target, token_bytes=document.token_bytes[here], view=view)

@@ -16,6 +16,8 @@ from .policy import policy
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", flags=re.ASCII)
 SOURCES = ("teacher.model", "student.model", "text.source")
 """Fields that hold 'builtin', a Hugging Face id or a path."""
+PROSE = ("capture.context",)
+"""Fields that hold words, whatever stands in them; no file is opened by them."""
 
 
 def check_path(path: str | Path) -> None:
@@ -64,7 +66,7 @@ def check_config(config: DistillConfig) -> None:
         try:
             if name in SOURCES:
                 check_source(value)
-            elif value.startswith("~") or "/" in value or "\\" in value:
+            elif name not in PROSE and (value.startswith("~") or "/" in value or "\\" in value):
                 check_path(value)
         except RoomError as error:
             raise RoomError(f"{name}: {error}") from None

@@ -51,7 +51,7 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
     plain["text"]["subset"] = text["subset"].strip() or None
     if text["num_windows"] != base.text.num_windows:
         plain["text"]["num_heldout_windows"] = min(64, max(8, text["num_windows"] // 4))
-    plain["capture"] |= {name: values["capture"][name] for name in CAPTURE_FIELDS}
+    plain["capture"] |= {name: values["capture"][name] for name in CAPTURE_FIELDS} | _context_from(base, values["capture"])
     init = student["init"]
     plain["student"] = _student_from(base, student)
     plain["loss"] |= {name: loss[name] for name in LOSS_FIELDS} | {"top_k": loss["top_k"] or None}
@@ -88,6 +88,14 @@ def configs_from(
         return config, config, "", ""
     reading, problem = tried(config_from, base, {**values, "student": control_values(base)["student"]})
     return None, reading, problem, "" if problem else wrong
+
+
+def _context_from(base: DistillConfig, capture: Values) -> dict[str, Any]:
+    """The teacher's context as typed, in place of a file's; as in `base`, file and white space included, while it is not changed."""
+    typed = capture["context"]
+    if typed == (base.capture.context or ""):
+        return {}
+    return {"context": typed, "context_file": None} if typed.strip() else {"context": None}
 
 
 def _student_from(base: DistillConfig, student: Values) -> dict[str, Any]:
@@ -131,7 +139,7 @@ def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:
             **config.text.model_dump(include=set(TEXT_FIELDS)),
             "subset": config.text.subset or "",
         },
-        "capture": config.capture.model_dump(include=set(CAPTURE_FIELDS)),
+        "capture": config.capture.model_dump(include=set(CAPTURE_FIELDS)) | {"context": config.capture.context or ""},
         "student": {
             "init": config.student.init,
             "model": config.student.model or "",
@@ -168,7 +176,7 @@ def differences(config: DistillConfig, cache: Cache, *, say: Say = ENGLISH) -> l
         for section, fields in (
             ("teacher", ("model", "revision")),
             ("text", tuple(type(config.text).model_fields)),
-            ("capture", CAPTURE_FIELDS),
+            ("capture", (*CAPTURE_FIELDS, "context", "context_file")),
         )
         for name in fields
         if (value := getattr(getattr(config, section), name)) != getattr(getattr(made, section), name)

@@ -35,8 +35,11 @@ def model_facts(model: ModelFacts, *, say: Say = ENGLISH) -> str:
 
 def cost(estimate: Estimate, *, say: Say = ENGLISH) -> str:
     """What the capture will take, and when it has paid for itself."""
+    context = [(f"{estimate.context_factor:.2g} ×", say("the windows' tokens: the context is read before every document"))]
+    context = context if estimate.context_factor > 1 else []
     pairs = [
         (say("{count:,}", count=estimate.num_tokens), say("tokens to read")),
+        *context,
         (say("about {size}", size=show_disk(estimate.disk_bytes)), say("on disk")),
         (say("about {time}", time=show_time(estimate.capture_s)), say("reading ({source})", source=say.known(estimate.speed_from or ""))),
         (f"{estimate.readings:.3g} ×", say("readings that one training would ask of an online teacher")),

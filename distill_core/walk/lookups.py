@@ -26,7 +26,8 @@ from .controls import Values, config_from, control_values, text_kind, tried
 def estimate_cache(config: DistillConfig, teacher: ModelFacts) -> Estimate:
     """What the config's capture will cost, before any weight is loaded."""
     vocab_size = teacher.vocab_size_tokenizer or teacher.vocab_size_config
-    return estimate(config, vocab_size=vocab_size, guess=guessed_speed(teacher.num_parameters, on_gpu=is_gpu(config.device)))
+    guess = guessed_speed(teacher.num_parameters, on_gpu=is_gpu(config.device))
+    return estimate(config, vocab_size=vocab_size, guess=guess, context_factor=corpus.reading_factor(config))
 
 
 def preview(base: DistillConfig, teacher: Values, text: Values, *, say: Say = ENGLISH) -> list[dict[str, Any]]:

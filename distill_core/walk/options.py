@@ -78,6 +78,12 @@ FORMS: dict[str, dict[str, Control]] = {
     "capture": {
         "top_k": Control(kind="slider", label=later("Tokens kept per position (K)"), stops=(1, 5, 10, 20, 50, 100, 200)),
         "codec": Control(kind="dropdown", label=later("On disk as"), choices=CODECS),
+        "context": Control(
+            kind="text",
+            label=later("Context: what the teacher alone reads before every document"),
+            placeholder=later("an instruction, or the beginning of an example"),
+            is_wide=True,
+        ),
     },
     "peek": {
         "is_open": Control(kind="switch", label=later("Look into the cache, token by token")),
@@ -117,7 +123,7 @@ FORMS: dict[str, dict[str, Control]] = {
 
 MORE: dict[str, tuple[str, ...]] = {
     "text": ("packing",),
-    "capture": ("codec",),
+    "capture": ("codec", "context"),
     "fresh": (),
     "prune_layers": ("lora_rank",),
     "pretrained": ("lora_rank", "quantize"),

@@ -12,6 +12,7 @@ WHO = {
     "student": later("distilled student"),
     "hard labels": later("hard-label twin"),
     "untrained student": later("student before training"),
+    "without context": later("teacher without its context"),
 }
 """Names in evaluation.json -> words on the screen."""
 
