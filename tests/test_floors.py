@@ -15,7 +15,7 @@ FLOORS = {
         "student_config", "text_config", "train_config", "units",
     },
     1: {
-        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
+        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory", "merging",
         "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies", "room", "runs",
         "sweep", "techniques", "waiting", "walk",
     },
