@@ -7,7 +7,6 @@ from pathlib import Path
 from . import cache_commands, data_commands, jobs
 from . import runs as run_folders
 from .cache import list_caches, open_cache
-from .cache.manifest import MADE_BY, make_again
 from .cache.ranks import Rank
 from .config import DistillConfig, hard_label_twin, read_config
 from .errors import ConfigError
@@ -52,8 +51,6 @@ def capture(options: Options) -> None:
     base = None
     if options.resume:
         folder = caches_dir() / checked_name(options.resume, "cache")
-        if (folder / MADE_BY).exists():
-            raise ConfigError(f"cache {options.resume} was not captured. {make_again(folder)}")
         if not (folder / "config.json").exists():
             open_cache(options.resume)  # says what is missing
         base = read_config(folder / "config.json")
@@ -139,6 +136,7 @@ def evaluate(options: Options) -> None:
         raise ConfigError(f"--{next(iter(asked)).replace('_', '-')} is about benchmarks, but none is named: --lm-eval TASKS")
     if options.against:
         open_cache(options.against)  # one that is not there is said before there is a run
+    asked |= {"robustness": "yes"} if options.robustness else {}
     run = jobs.new_evaluation(options.run, options.baseline, against=options.against, public_benchmarks=asked)
     carry_out(run)
     _print_evaluation(run)
@@ -152,6 +150,10 @@ def _print_evaluation(run: Run) -> None:
         from .benchmarks import benchmark_table
 
         print("\n" + benchmark_table(result["benchmarks"]))
+    if result.get("robustness"):
+        from .robustness import robustness_table
+
+        print("\n" + robustness_table(result["robustness"]))
 
 
 def plan(options: Options) -> None:

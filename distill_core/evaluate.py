@@ -14,6 +14,7 @@ from .heads import probe_head
 from .judgement import Row, Scores, bits_per_byte, context_gap, gains, quality, verdict
 from .paths import publish
 from .progress import Progress
+from .robustness import robustness
 from .runs import Run, open_run
 from .scoring import score
 from .training.model_folder import load_student
@@ -61,6 +62,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         "gains": gains(scores["student"], scores["hard labels"]) if baseline else None,
         "notes": [*context_gap(rows), *notes(cache, judged, baseline)],
         "benchmarks": benchmarks,
+        "robustness": held_up(dict(zip(("student", "hard labels"), runs)), cache, progress) if "robustness" in inputs else [],
     }
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
     if cache.name == own:
@@ -78,6 +80,19 @@ def public_benchmarks(inputs: dict[str, str], runs: dict[str, Run], progress: Pr
     tasks = [task.strip() for task in inputs["lm_eval"].split(",") if task.strip()]
     teacher = runs["student"].config().teacher
     return run_benchmarks(runs, teacher, tasks, progress.say, include=inputs.get("lm_eval_include"), limit=limit)
+
+
+def held_up(runs: dict[str, Run], cache: Cache, progress: Progress) -> list[Row]:
+    """How each holds up under noise, worst-case changes and typos; the radius is the first one's loss.adversarial_radius, for all."""
+    radius = next(iter(runs.values())).config().loss.adversarial_radius
+    tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
+    rows: list[Row] = []
+    for who, trained in runs.items():
+        progress.phase(f"how {trained.id} holds up under noise and typos")
+        model = load_student(trained, pick_device(trained.config().device))
+        found = robustness(model, probe_head(model, cache.plan.vocab_size), cache, tokenizer, radius=radius)
+        rows += [{"who": who, "radius": radius} | row for row in found]
+    return rows
 
 
 def await_models(runs: list[Run], progress: Progress) -> None:

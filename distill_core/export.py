@@ -112,7 +112,12 @@ def _student_words(student: StudentConfig) -> str:
 def _loss_words(loss: LossConfig) -> str:
     mixture = f", jsd_weight {loss.jsd_weight:g}" if loss.divergence == "jsd" else ""
     z_loss = f" + {loss.z_loss_weight:g} x z-loss" if loss.z_loss_weight else ""
-    return f"{loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}{mixture}) + {loss.ce_weight:g} x cross-entropy{z_loss}"
+    worst = (
+        f" + {loss.adversarial_weight:g} x the same under worst-case changes of the embeddings (radius {loss.adversarial_radius:g})"
+        if loss.adversarial_weight
+        else ""
+    )
+    return f"{loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}{mixture}) + {loss.ce_weight:g} x cross-entropy{z_loss}{worst}"
 
 
 def program() -> str:

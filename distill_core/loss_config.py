@@ -27,6 +27,13 @@ class LossConfig(Section):
     router_loss_weight: Share | None = None
     """Mixtures of experts: weight of the routers' load-balancing loss, which is added; none: as the student's own config says
     (router_aux_loss_coef where output_router_logits is on, else 0)."""
+    adversarial_weight: Share = 0.0
+    """Weight of the same divergence from the same cached targets where the student's input embeddings are changed for the worse; 0: off.
+    A step then makes adversarial_steps + 1 more forward and backward passes."""
+    adversarial_radius: Annotated[float, Field(gt=0, le=10)] = 0.3
+    """How far a token's embedding may be changed, L2, as a share of the mean norm of the student's embeddings."""
+    adversarial_steps: Annotated[int, Field(ge=1, le=3)] = 1
+    """Steps of gradient ascent that look for the worst change."""
     tail: Tail = "bucket"
     """The mass outside the top K: 'bucket' keeps it as one entry (unbiased), 'renormalize' spreads it over the K, 'drop' leaves it out."""
     top_k: Positive | None = None

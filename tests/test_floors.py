@@ -15,15 +15,15 @@ FLOORS = {
         "student_config", "text_config", "train_config", "units",
     },
     1: {
-        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory", "merging",
-        "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies", "room", "runs",
-        "sweep", "techniques", "waiting", "walk",
+        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
+        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "refusals", "remedies", "room", "runs", "sweep",
+        "techniques", "waiting", "walk",
     },
     2: {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
-        "multipliers", "routers", "scoring", "sparse", "students", "view_reading",
+        "multipliers", "perturbation", "routers", "scoring", "sparse", "students", "view_reading",
     },
-    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "trainer", "training"},
+    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training"},
     4: {
         "__main__", "bench_commands", "cache_commands", "chain_commands", "cli", "commands", "data_commands", "foreground",
         "launched", "parsers", "serve", "sweep_commands", "worker",

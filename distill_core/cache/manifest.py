@@ -13,11 +13,8 @@ from ..errors import CacheError
 from .tail import ANCHORS
 
 FORMAT: Literal[2] = 2
-MADE_BY = "made_by.json"
-"""In a cache that no capture made: {'words': 'Merge again', 'command': the command that does it}."""
 CHECKSUM = b',\n  "checksum": "'
 FORMAT_IN = re.compile(rb'"format": (\d+)')
-Merged = Literal["mixture", "pick", "join"]
 R = TypeVar("R", bound="Record")
 
 
@@ -74,8 +71,6 @@ class Plan(Record):
     """How the entries are stored; see codecs.py."""
     temperatures: tuple[float, ...] = ANCHORS
     """Where the tail's log-sum-exp and mean log-probability are stored; the entries' log-probabilities are natural logs at T = 1."""
-    merged: Merged | None = None
-    """How it was made of other caches (merging/); none: a teacher was captured."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"
     shards: tuple[ShardPlan, ...]
 
@@ -90,8 +85,7 @@ class Plan(Record):
         return f"top {self.num_ranked}" + (f" and {self.top_k - self.num_ranked} drawn" if self.num_exact is not None else "")
 
     def sha256(self) -> str:
-        """Of all fields; one that captured caches do not use does not change the sha256 of those that are there already."""
-        return hashlib.sha256(self.model_dump_json(exclude={"merged"} if self.merged is None else None).encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 class ShardEntry(Record):
@@ -176,7 +170,7 @@ class Manifest(Record):
 
 def read_record(kind: type[R], path: Path, *, cache: str) -> R:
     """A record from its file. Raises CacheError if any byte of it is not as written, or it is of another format; FileNotFoundError."""
-    again = f"Finished shards are kept. {make_again(path.parent if kind is not ShardEntry else path.parent.parent)}"
+    again = f"Start the same capture again, finished shards are kept: python -m distill_core capture --resume {cache}"
     raw = path.read_bytes()
     head, mark, rest = raw.rpartition(CHECKSUM)
     if not mark or rest != _seal(head):
@@ -184,7 +178,7 @@ def read_record(kind: type[R], path: Path, *, cache: str) -> R:
         if found and int(found[1]) != FORMAT:
             raise CacheError(
                 f"cache {cache}: {path.name} is of format {int(found[1])}, this version reads {FORMAT}. "
-                "Make it again under another name, or delete the folder."
+                "Capture again under another name, or delete the folder."
             )
         raise CacheError(f"cache {cache}: {path.name} is damaged: its checksum does not fit. {again}")
     try:
@@ -193,15 +187,6 @@ def read_record(kind: type[R], path: Path, *, cache: str) -> R:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise CacheError(f"cache {cache}: {path.name} is not what this version writes ({where}: {first['msg'].lower()}). {again}") from None
-
-
-def make_again(folder: Path) -> str:
-    """What a person does to mend a cache, in words: whole shards are kept, damaged and missing ones made again."""
-    try:
-        made = json.loads((folder / MADE_BY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return f"Capture again, with the settings kept in the cache: python -m distill_core capture --resume {folder.name}"
-    return f"{made['words']}: {made['command']}"
 
 
 def _seal(head: bytes) -> bytes:

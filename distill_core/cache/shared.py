@@ -5,8 +5,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from ..paths import caches_dir, checked_name
-from .opening import open_cache
-from .reader import Cache
+from .reader import Cache, open_cache
 
 MOST = 4
 """Caches kept open; the one longest not asked for goes first."""

@@ -92,11 +92,16 @@ def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *,
     def moment(gradients: float, activations: float, loss: float) -> dict[str, float]:
         return always | {"gradients": gradients, "activations": activations, "logits and loss": loss}
 
+    # adversarial training: the clean pass waits, whole, while the changed one is computed, and both have a loss of their own
+    passes = 2 if is_fused and config.loss.adversarial_weight else 1
+    waiting = (passes - 1) * activation_bytes(student, config)
     is_accumulating = config.train.gradient_accumulation_steps > 1
-    earlier, loss_left = learned if is_accumulating else 0, left_bytes(student, config, mode=mode, gpu=gpu)
-    loss = loss_bytes(student, config, mode=mode, gpu=gpu)
-    yield moment(earlier + (head_gradient if is_fused else 0), activation_bytes(student, config), loss)
-    yield moment(earlier + head_gradient, backward_bytes(student, config, layers_below=student.num_layers - 1), loss_left)
+    earlier, loss_left = learned if is_accumulating else 0, passes * left_bytes(student, config, mode=mode, gpu=gpu)
+    loss = loss_bytes(student, config, mode=mode, gpu=gpu) + loss_left * (passes - 1) / passes
+    yield moment(earlier + (passes * head_gradient if is_fused else 0), waiting + activation_bytes(student, config), loss)
+    yield moment(
+        earlier + passes * head_gradient, waiting + backward_bytes(student, config, layers_below=student.num_layers - 1), loss_left
+    )
     if config.train.activation_checkpointing:
         yield moment(learned, backward_bytes(student, config, layers_below=0), loss_left)
     # a tied matrix gets its gradient from the head and from the embedding: both exist for a moment, beside the earlier micro-batches' sum

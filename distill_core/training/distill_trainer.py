@@ -17,6 +17,7 @@ from ..group import ALONE, Group
 from ..heads import HeadOps, read_head, run_body
 from ..losses import IGNORE_INDEX, Workspace, loss_floor, topk_kl
 from ..routers import router_loss_weight
+from .adversarial import Adversarial
 from .checkpoints import full_disk_named
 from .terms import MicroBatch, RouterBalance, Term
 
@@ -34,6 +35,8 @@ class DistillTrainer(transformers.Trainer):
         router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
         self.terms: list[Term] = [RouterBalance(router_weight)] if router_weight > 0 else []
         self.needs_router_loss = router_weight > 0
+        if loss.adversarial_weight > 0:
+            self.terms.append(Adversarial(cache, loss, ops, seed=self.args.seed))
         self.step_sums: list[torch.Tensor] = []
         self.workspace = Workspace()  # the loss's largest buffer is asked of the system once, not for every micro-batch
 
@@ -100,9 +103,9 @@ class DistillTrainer(transformers.Trainer):
             **shared,
         )
         gold = torch.where(teacher["labels"] != IGNORE_INDEX, teacher["gold_logprob"], 0.0).sum()
-        total, added = parts.loss, []
+        total, added, number = parts.loss, [], (self.state.global_step, len(self.step_sums), self.group.number)
         for term in self.terms:
-            added.append(term.value(MicroBatch(model=model, inputs=inputs, body=body, num_valid=parts.num_valid)))
+            added.append(term.value(MicroBatch(model=model, inputs=inputs, body=body, num_valid=parts.num_valid, number=number)))
             total = total + term.weight * added[-1] / num_items_in_batch
         sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid, *added)
         self.step_sums.append(torch.stack([value.detach().double() for value in sums]))

@@ -24,6 +24,8 @@ class MicroBatch:
     """The student's forward pass over it."""
     num_valid: torch.Tensor
     """0-d int64: tokens that are learned from."""
+    number: tuple[int, ...]
+    """(optimizer step, micro-batch in it, process): what random draws are seeded with, so that a resumed run makes the same."""
 
 
 class Term(Protocol):

@@ -18,7 +18,7 @@ LEARNING_RATES = {"fresh": 5e-3, "prune_layers": 5e-4, "pretrained": 5e-5}
 """Peak learning rates that suit each way to begin: random weights bear the largest, trained ones want to be kept."""
 TEXT_FIELDS = ("column", "split", "window_tokens", "num_windows", "packing")
 CAPTURE_FIELDS = ("top_k", "codec")
-LOSS_FIELDS = ("temperature", "divergence", "tail", "jsd_weight", "z_loss_weight")
+LOSS_FIELDS = ("temperature", "divergence", "tail", "jsd_weight", "z_loss_weight", "adversarial_weight", "adversarial_radius")
 TRAIN_FIELDS = ("seed", "gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay")
 """Controls that are a field of the config, under its name and with its value."""
 

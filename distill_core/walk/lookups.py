@@ -90,8 +90,8 @@ def siblings(teacher: ModelFacts) -> list[tuple[str, int]]:
 
 
 def is_kl_alone(loss: LossConfig) -> bool:
-    """The loss is the KL itself, with weight 1 and no other part: kl_weight × T² × KL + ce_weight × CE + z_loss_weight × z."""
-    return loss.ce_weight == loss.z_loss_weight == 0 and loss.kl_weight * loss.temperature**2 == 1
+    """The loss is the KL itself, with weight 1 and no other part: kl_weight × T² × KL + ce_weight × CE + z_loss_weight × z + terms."""
+    return loss.ce_weight == loss.z_loss_weight == loss.adversarial_weight == 0 and loss.kl_weight * loss.temperature**2 == 1
 
 
 def training_pictures(tracks: Mapping[str, Run], *, say: Say = ENGLISH) -> list[dict[str, Any]]:

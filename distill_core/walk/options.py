@@ -105,6 +105,12 @@ FORMS: dict[str, dict[str, Control]] = {
         "tail": Control(kind="dropdown", label=later("What K leaves out is"), choices=TAILS),
         "jsd_weight": Control(kind="slider", label=later("JSD: the teacher's share of the mixture"), stops=(0.1, 0.25, 0.5, 0.75, 0.9)),
         "z_loss_weight": Control(kind="dropdown", label=later("Weight of the z-loss, keeps logits small"), stops=(0, 1e-5, 1e-4, 1e-3)),
+        "adversarial_weight": Control(
+            kind="dropdown", label=later("Weight of the loss on input changed for the worse"), stops=(0, 0.3, 1, 3), technique="adversarial"
+        ),
+        "adversarial_radius": Control(
+            kind="dropdown", label=later("How far input may be changed, in embeddings' lengths"), stops=(0.1, 0.3, 0.5, 1)
+        ),
         "top_k": Control(kind="number", label=later("Use only the first K entries (0: all in the cache)"), high=100_000),
     },
     "train": {
@@ -127,7 +133,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "fresh": (),
     "prune_layers": ("lora_rank",),
     "pretrained": ("lora_rank", "quantize"),
-    "loss": ("jsd_weight", "z_loss_weight", "top_k"),
+    "loss": ("jsd_weight", "z_loss_weight", "top_k", "adversarial_weight", "adversarial_radius"),
     "train": ("gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay", "seed"),
 }
 """Those that wait under 'More settings'; the student's by its beginning."""

@@ -92,6 +92,14 @@ def test_with_checkpointing_the_logits_and_a_whole_layer_are_never_alive_togethe
     assert parts["logits and loss"] == 150 * 50 * 4 + 300 * (400 + 12 * 10), "two even chunks of 150; the entries' scratch is gone"
 
 
+def test_adversarial_training_holds_two_passes_at_once():
+    plain, twice = (memory.report(from_dict({"device": "cpu", "loss": {"adversarial_weight": weight}})).rows for weight in (0, 1))
+    ours, theirs = parts_of(plain, "offline fused"), parts_of(twice, "offline fused")
+    assert theirs["activations"] == pytest.approx(2 * ours["activations"], rel=0.1)
+    assert theirs["optimizer"] == ours["optimizer"] and theirs["logits and loss"] > ours["logits and loss"]
+    assert parts_of(plain, "online") == parts_of(twice, "online")
+
+
 def test_both_narrow_types_are_planned_alike_and_neither_is_advised_beside_the_other(monkeypatch):
     big = facts("Qwen/Qwen3-0.6B")
     kinds = [on_gpu(monkeypatch, window=2048, train={kind: True}) for kind in ("bf16", "fp16")]

@@ -28,6 +28,7 @@ PLAIN = DistillConfig()
         {"student": {"init": "prune_layers", "lora_rank": 8, "lora_alpha": 4, "lora_dropout": 0.1, "lora_target_modules": ["q_proj"]}},
         {"student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B", "lora_rank": 16, "quantize": "4bit"}, "train": {"bf16": True}},
         {"loss": {"divergence": "jsd", "jsd_weight": 0.3, "z_loss_weight": 2e-4, "top_k": 7}, "train": {"gradient_accumulation_steps": 4}},
+        {"loss": {"adversarial_weight": 0.7, "adversarial_radius": 0.2, "adversarial_steps": 3}},
         {"text": {"num_windows": 60, "num_heldout_windows": 16, "packing": False}, "capture": {"top_k": 33, "batch_windows": 2}},
     ],
 )
@@ -167,7 +168,13 @@ def test_rates_cover_every_way_to_begin():
 
 @pytest.mark.parametrize(
     ("changes", "is_alone"),
-    [({}, True), ({"temperature": 2.0}, False), ({"temperature": 2.0, "kl_weight": 0.25}, True), ({"z_loss_weight": 1e-4}, False)],
+    [
+        ({}, True),
+        ({"temperature": 2.0}, False),
+        ({"temperature": 2.0, "kl_weight": 0.25}, True),
+        ({"z_loss_weight": 1e-4}, False),
+        ({"adversarial_weight": 0.1}, False),
+    ],
 )
 def test_when_the_loss_is_the_kl_alone(changes, is_alone):
     assert lookups.is_kl_alone(DistillConfig().loss.changed(**changes)) == is_alone

@@ -59,8 +59,9 @@ def test_bar_links_to_headings():
     ],
 )
 def test_formula(hard, temperature, divergence, said):
-    formula = facts.formula({"hard_share": hard, "temperature": temperature, "divergence": divergence, "z_loss_weight": 0})
-    assert said in formula.replace("&#x27;", "'")
+    loss = {"hard_share": hard, "temperature": temperature, "divergence": divergence, "z_loss_weight": 0, "adversarial_weight": 0}
+    assert said in facts.formula(loss).replace("&#x27;", "'")
+    assert "+ 0.5 × the same on changed input" in facts.formula(loss | {"adversarial_weight": 0.5})
 
 
 def test_tokens_show_the_mask():
