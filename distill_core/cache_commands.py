@@ -3,12 +3,26 @@
 import argparse
 import sys
 
-from .cache import browse, delete_cache, estimate, guessed_speed, list_caches, open_cache, show_browse, verify_records
+from . import jobs
+from .cache import Cache, browse, delete_cache, estimate, guessed_speed, list_caches, open_cache, show_browse, verify_records
 from .config import DistillConfig
 from .errors import ConfigError
+from .foreground import carry_out
 from .limits import is_gpu
+from .merging import BY, Merge
 from .runs import list_runs
 from .units import show_count, show_disk
+
+
+def add_merge_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("others", nargs="*", help="merge: the caches to merge with it")
+    parser.add_argument("--by", choices=BY, default="mixture", help="merge: mixture (default): the teachers' weighted mean, on the same "
+        "text; pick: each window from the teacher that fits its text best; join: caches of different texts, side by side")  # fmt: skip
+    parser.add_argument("--weights", metavar="W,W", help="merge: one number above 0 for each cache of a mixture (all the same)")
+    parser.add_argument("--name", dest="new_name", metavar="NAME", help="merge: the new cache's name")
+    parser.add_argument("--top-k", type=int, metavar="K", help="merge: entries a mixture keeps per position (all that every cache has)")
+    parser.add_argument("--background", action="store_true", help="merge: start it and return; follow it with: distill runs show")
+
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
 
@@ -29,6 +43,11 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
         refuse_if_needed(options.name, is_sure=options.yes)
         print(f"{show_disk(delete_cache(options.name))} came back")
         return
+    if options.what == "merge":
+        merge(options)
+        return
+    if options.others:
+        raise ConfigError(f"cache {options.what} takes one cache, not {len(options.others) + 1}.")
     opened = open_cache(options.name)
     if options.what == "verify":
         opened.verify()
@@ -46,6 +65,33 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
         print(found_here.to_text())
     else:
         print_cache(options.name)
+
+
+def merge(options: argparse.Namespace) -> None:
+    """Merge the named caches here, or in the background; the same command again goes on, or finds it done."""
+    if not options.new_name:
+        raise ConfigError("cache merge needs --name NAME for the new cache.")
+    wanted = Merge(
+        caches=(options.name, *options.others),
+        name=options.new_name,
+        by=options.by,
+        weights=read_weights(options.weights),
+        top_k=options.top_k,
+    )
+    if options.background:
+        print(f"run {jobs.submit_merge(wanted).id} is queued")
+        return
+    name = carry_out(jobs.new_merge(wanted))["cache"]
+    print_cache(name)
+    print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
+
+
+def read_weights(text: str | None) -> tuple[float, ...]:
+    """'0.7,0.3' -> (0.7, 0.3). Raises ConfigError for what is no number."""
+    try:
+        return tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise ConfigError(f"--weights '{text}' are not numbers with commas between them, such as 0.7,0.3.") from None
 
 
 def refuse_if_needed(name: str, *, is_sure: bool) -> None:
@@ -68,6 +114,15 @@ def print_estimate(config: DistillConfig, *, num_students: int) -> None:
     print(estimate(config, vocab_size=vocab_size, num_students=num_students, guess=guess, context_factor=factor).to_text())
 
 
+def mass_words(opened: Cache, temperature: float) -> str:
+    """'0.340 at T = 2', with the bounds of a mixture, whose tail is not known exactly."""
+    words = f"{float(opened.kept_mass(temperature).mean()):.3f} at T = {temperature:g}"
+    if opened.plan.merged != "mixture":
+        return words
+    low, high = (float(bound.mean()) for bound in opened.kept_mass_bracket(temperature))
+    return f"{words} ({low:.3f} to {high:.3f})"
+
+
 def print_cache(name: str) -> None:
     opened = open_cache(name)
     manifest, plan_ = opened.manifest, opened.plan
@@ -79,7 +134,8 @@ def print_cache(name: str) -> None:
     print(f"  text        {manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out")
     print(f"  stored      {plan_.stored_words} of {plan_.vocab_size:,} at {positions:,} positions, codec {plan_.codec}")
     print(f"  disk        {show_disk(manifest.num_bytes)}, {manifest.num_bytes / max(1, positions):.0f} bytes per position")
-    masses = ", ".join(f"{float(opened.kept_mass(T).mean()):.3f} at T = {T:g}" for T in TEMPERATURES)
+    masses = ", ".join(mass_words(opened, T) for T in TEMPERATURES)
     print(f"  kept mass   {masses}")
     print(f"  teacher NLL {-manifest.mean('gold_logprob', 'heldout'):.4f} nats per held-out token")
+    print("".join(f"  note        {note}\n" for note in manifest.text.get("notes", ())) if plan_.merged else "", end="")
     print(f"  sha256      {manifest.sha256()}")

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from . import bench_commands, chain_commands, commands, sweep_commands
+from . import bench_commands, cache_commands, chain_commands, commands, sweep_commands
 from .errors import ConfigError, DistillError
 from .foreground import is_launched
 from .parsers import EPILOG, Parser, add_command, add_settings
@@ -40,14 +40,17 @@ def build_parser() -> Parser:
     capture.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
     add_settings(capture, "teacher", "text", "capture")
 
-    cache = add_command(commands_of, "cache", "list caches, look into one, check every byte of it, delete it", commands.cache)
+    cache = add_command(
+        commands_of, "cache", "list caches, look into one, check every byte of it, merge several, delete one", commands.cache
+    )
     cache.add_argument(
         "what",
-        choices=["list", "info", "verify", "estimate", "browse", "compare", "delete"],
+        choices=["list", "info", "verify", "estimate", "browse", "compare", "merge", "delete"],
         help="estimate: bytes, time and break-even of a capture that is not there yet; browse: a window token by token, with the teacher's "
-        "choices; compare: run the teacher again on a sample",
+        "choices; compare: run the teacher again on a sample; merge: several caches made one",
     )
     cache.add_argument("name", nargs="?", help="the cache (all commands but list and estimate)")
+    cache_commands.add_merge_options(cache)
     cache.add_argument("--yes", action="store_true", help="delete: even though runs learned from it")
     cache.add_argument("--split", choices=["train", "heldout"], default="train", help="browse: which windows (train)")
     cache.add_argument("--window", type=int, default=0, help="browse: number of the window (0)")

@@ -7,6 +7,7 @@ from pathlib import Path
 from . import cache_commands, data_commands, jobs
 from . import runs as run_folders
 from .cache import list_caches, open_cache
+from .cache.manifest import MADE_BY, make_again
 from .cache.ranks import Rank
 from .config import DistillConfig, hard_label_twin, read_config
 from .errors import ConfigError
@@ -51,6 +52,8 @@ def capture(options: Options) -> None:
     base = None
     if options.resume:
         folder = caches_dir() / checked_name(options.resume, "cache")
+        if (folder / MADE_BY).exists():
+            raise ConfigError(f"cache {options.resume} was not captured. {make_again(folder)}")
         if not (folder / "config.json").exists():
             open_cache(options.resume)  # says what is missing
         base = read_config(folder / "config.json")

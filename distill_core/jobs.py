@@ -9,6 +9,7 @@ from filelock import FileLock, Timeout
 from . import engines, room
 from .config import DistillConfig
 from .errors import RunError
+from .merging import Merge, check_merge, merge_config
 from .paths import locks_dir
 from .processes import this_machine
 from .refusals import check_training
@@ -59,6 +60,22 @@ def submit_capture(config: DistillConfig, *, name: str | None = None, owner: str
     with room.admit(owner, config, "capture"):
         label = f"capture {config.teacher.model}"
         run = create_run("capture", config, label=label, name=name, device=device_key(config.device), owner=owner)
+    start(run)
+    return run
+
+
+def new_merge(merge: Merge, *, owner: str = "") -> Run:
+    """The run that merges caches; nobody works on it yet. Raises ConfigError or CacheError for what could only fail."""
+    caches = check_merge(merge)
+    config = merge_config(merge, caches)
+    return create_run("merge", config, inputs=merge.to_inputs(), label=f"merge {' + '.join(merge.caches)}", device="cpu", owner=owner)
+
+
+def submit_merge(merge: Merge, *, owner: str = "") -> Run:
+    """Queue a merge of caches; returns at once. Raises RoomError where the room's policy does not admit it."""
+    engines.chosen()
+    with room.admit(owner, merge_config(merge, check_merge(merge)), "merge"):
+        run = new_merge(merge, owner=owner)
     start(run)
     return run
 

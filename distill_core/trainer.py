@@ -50,6 +50,8 @@ def run_training(run: Run, progress: Progress) -> None:
     if not share:
         raise CacheError(f"cache {cache.name}: no token in it is learned. Capture again, from text with something the student may learn.")
     progress.say(f"{share:.1%} of the tokens in the windows are learned; the rest is padding, prompts and the first token of each document")
+    if words := cache.mixture_words(config.loss.temperature):
+        progress.say(words)
     if warning := config.train.length_warning():
         progress.say(warning)
     if group.is_first:

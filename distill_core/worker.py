@@ -51,6 +51,10 @@ def _step(run: Run) -> Callable[[Run, Progress], object]:
         from .capture import run_capture
 
         return lambda run, progress: run.update(result={"cache": run_capture(run.config(), progress).name})
+    if kind == "merge":
+        from .merging import run_merge
+
+        return lambda run, progress: run.update(result={"cache": run_merge(run, progress).name})
     if kind == "train":
         from .trainer import run_training
 

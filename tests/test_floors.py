@@ -15,9 +15,9 @@ FLOORS = {
         "student_config", "text_config", "train_config", "units",
     },
     1: {
-        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory",
-        "metrics", "panel", "pictures", "playground", "processes", "progress", "push", "refusals", "remedies", "room", "runs", "sweep",
-        "techniques", "waiting", "walk",
+        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory", "merging",
+        "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies", "room", "runs",
+        "sweep", "techniques", "waiting", "walk",
     },
     2: {
         "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",

@@ -13,7 +13,8 @@ caches/<name>/
 from .browse import browse, show_browse
 from .estimate import Estimate, estimate, guessed_speed
 from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
-from .reader import Cache, list_caches, open_cache
+from .opening import list_caches, open_cache
+from .reader import Cache
 from .records_check import verify_records
 from .shards import ShardColumns
 from .shared import shared_cache

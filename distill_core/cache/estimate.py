@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..config import Codec, DistillConfig
 from ..units import show_disk, show_time
-from .reader import list_caches
+from .opening import list_caches
 
 OTHER_BYTES = 41
 """A position's tail (36), text, target and next token's log-probability, as measured after compression."""

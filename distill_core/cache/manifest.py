@@ -13,8 +13,11 @@ from ..errors import CacheError
 from .tail import ANCHORS
 
 FORMAT: Literal[2] = 2
+MADE_BY = "made_by.json"
+"""In a cache that no capture made: {'words': 'Merge again', 'command': the command that does it}."""
 CHECKSUM = b',\n  "checksum": "'
 FORMAT_IN = re.compile(rb'"format": (\d+)')
+Merged = Literal["mixture", "pick", "join"]
 R = TypeVar("R", bound="Record")
 
 
@@ -71,6 +74,8 @@ class Plan(Record):
     """How the entries are stored; see codecs.py."""
     temperatures: tuple[float, ...] = ANCHORS
     """Where the tail's log-sum-exp and mean log-probability are stored; the entries' log-probabilities are natural logs at T = 1."""
+    merged: Merged | None = None
+    """How it was made of other caches (merging/); none: a teacher was captured."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"
     shards: tuple[ShardPlan, ...]
 
@@ -85,7 +90,8 @@ class Plan(Record):
         return f"top {self.num_ranked}" + (f" and {self.top_k - self.num_ranked} drawn" if self.num_exact is not None else "")
 
     def sha256(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        """Of all fields; one that captured caches do not use does not change the sha256 of those that are there already."""
+        return hashlib.sha256(self.model_dump_json(exclude={"merged"} if self.merged is None else None).encode()).hexdigest()
 
 
 class ShardEntry(Record):
@@ -170,7 +176,7 @@ class Manifest(Record):
 
 def read_record(kind: type[R], path: Path, *, cache: str) -> R:
     """A record from its file. Raises CacheError if any byte of it is not as written, or it is of another format; FileNotFoundError."""
-    again = f"Start the same capture again, finished shards are kept: python -m distill_core capture --resume {cache}"
+    again = f"Finished shards are kept. {make_again(path.parent if kind is not ShardEntry else path.parent.parent)}"
     raw = path.read_bytes()
     head, mark, rest = raw.rpartition(CHECKSUM)
     if not mark or rest != _seal(head):
@@ -178,7 +184,7 @@ def read_record(kind: type[R], path: Path, *, cache: str) -> R:
         if found and int(found[1]) != FORMAT:
             raise CacheError(
                 f"cache {cache}: {path.name} is of format {int(found[1])}, this version reads {FORMAT}. "
-                "Capture again under another name, or delete the folder."
+                "Make it again under another name, or delete the folder."
             )
         raise CacheError(f"cache {cache}: {path.name} is damaged: its checksum does not fit. {again}")
     try:
@@ -187,6 +193,15 @@ def read_record(kind: type[R], path: Path, *, cache: str) -> R:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise CacheError(f"cache {cache}: {path.name} is not what this version writes ({where}: {first['msg'].lower()}). {again}") from None
+
+
+def make_again(folder: Path) -> str:
+    """What a person does to mend a cache, in words: whole shards are kept, damaged and missing ones made again."""
+    try:
+        made = json.loads((folder / MADE_BY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return f"Capture again, with the settings kept in the cache: python -m distill_core capture --resume {folder.name}"
+    return f"{made['words']}: {made['command']}"
 
 
 def _seal(head: bytes) -> bytes:

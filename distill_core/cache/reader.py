@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CacheError, did_you_mean
-from ..paths import caches_dir, checked_name, file_sha256
+from ..errors import CacheError
+from ..paths import file_sha256
 from . import codecs
-from .manifest import Manifest, Plan, ShardEntry, read_record
+from .bounds import mixture_mass_bracket
+from .manifest import Manifest, Plan, ShardEntry, make_again
 from .shards import read_rows, rows_per_group
 from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
 
@@ -49,6 +50,13 @@ class Cache:
         self._groups: OrderedDict[tuple[str, int], Future[Batch]] = OrderedDict()
         self._guard = threading.Lock()
         self._pid = os.getpid()
+        self._more_columns: tuple[str, ...] = ("mixture_slack",) if manifest.plan.merged == "mixture" else ()
+
+    def read_also(self, column: str) -> None:
+        """From now on rows hold this column of the shards too, under its name: what few ask for is not read for all."""
+        if column not in self._more_columns:
+            self._more_columns += (column,)
+            self._groups.clear()
 
     @property
     def name(self) -> str:
@@ -79,7 +87,7 @@ class Cache:
             if found != entry.sha256:
                 raise CacheError(
                     f"cache {self.name}: shard {entry.name} is damaged: sha256 {found[:12]}…, the manifest says {entry.sha256[:12]}…. "
-                    f"{_mend(self.name)}"
+                    f"{make_again(self.folder)}"
                 )
 
     def rows(
@@ -108,6 +116,7 @@ class Cache:
             batch["teacher_logprobs"], batch["teacher_tail"] = cut
             batch["teacher_ids"] = batch["teacher_ids"][..., : top_k or ranked].astype(np.int64)
             batch["teacher_ids"][~batch["targets"]] = 0
+        batch |= {name: np.stack([row[name] for row in picked]) for name in self._more_columns}
         batch["input_ids"] = batch["input_ids"].astype(np.int64)
         batch["position_ids"] = np.stack([position_ids(list(row["doc_lens"]), self.plan.window_tokens) for row in picked])
         return batch
@@ -115,9 +124,7 @@ class Cache:
     def check_asked(self, top_k: int | None, temperature: float, *, has_drawn: bool) -> None:
         ranked = self.plan.num_ranked
         if top_k is not None and top_k > ranked:
-            raise CacheError(
-                f"cache {self.name} holds {ranked} entries per position, loss.top_k asks for {top_k}. Ask for fewer, or capture again."
-            )
+            raise CacheError(f"cache {self.name} holds {ranked} entries per position, loss.top_k asks for {top_k}. Ask for fewer.")
         if has_drawn and (top_k is not None or temperature != 1.0):
             asked = f"loss.top_k {top_k}" if top_k is not None else f"loss.temperature {temperature:g}"
             raise CacheError(
@@ -152,8 +159,22 @@ class Cache:
     def kept_mass_bracket(self, temperature: float, *, top_k: int | None = None) -> tuple[Floats, Floats]:
         """(lowest, highest) kept mass that the stored tail allows at each position of that sample: the error bar of kept_mass."""
         sample, targets = self.sample
-        low, high = tail_bracket(sample["tail_logsumexp"][targets], sample["tail_mean_logprob"][targets], temperature)
+        values, slopes = sample["tail_logsumexp"][targets], sample["tail_mean_logprob"][targets]
+        if self.plan.merged == "mixture":
+            ranked = sample["teacher_logprobs"][targets].astype(np.float32)
+            return mixture_mass_bracket(ranked, values, sample["mixture_slack"][targets], temperature, top_k=top_k or self.plan.top_k)
+        low, high = tail_bracket(values, slopes, temperature)
         return self.sampled_mass(high, temperature, top_k), self.sampled_mass(low, temperature, top_k)
+
+    def mixture_words(self, temperature: float) -> str:
+        """What is not known of a mixture's tail at a temperature, in words; '' for a captured cache, and at T = 1."""
+        if self.plan.merged != "mixture" or temperature == 1:
+            return ""
+        low, high = (float(bound.mean()) for bound in self.kept_mass_bracket(temperature))
+        return (
+            f"cache {self.name} is a mixture: what its teachers' tails hold together at T = {temperature:g} is not known exactly. Kept "
+            f"mass there: {float(self.kept_mass(temperature).mean()):.3f}, certainly between {low:.3f} and {high:.3f}. At T = 1 it is exact"
+        )
 
     def sampled_mass(self, tail: Floats, temperature: float, top_k: int | None) -> Floats:
         sample, targets = self.sample
@@ -168,7 +189,7 @@ class Cache:
         total = self.num_windows("train")
         picked = np.unique(np.linspace(0, total - 1, min(SAMPLE_WINDOWS, total)).astype(int))
         rows = [self.stored("train", int(index)) for index in picked]
-        sample = {name: np.stack([row[name] for row in rows]) for name in SAMPLE_COLUMNS}
+        sample = {name: np.stack([row[name] for row in rows]) for name in (*SAMPLE_COLUMNS, *self._more_columns)}
         return sample, sample["targets"]
 
     @property
@@ -182,7 +203,7 @@ class Cache:
         """One window's ROW_COLUMNS as they are stored. Raises CacheError for one that is not there."""
         entry, number, place = self._whereabouts(split, index)
         group = self._group(entry, number)
-        return {name: group[name][place] for name in ROW_COLUMNS}
+        return {name: group[name][place] for name in (*ROW_COLUMNS, *self._more_columns)}
 
     def _whereabouts(self, split: str, index: int) -> tuple[ShardEntry, int, int]:
         """(the shard's entry, the number of the row group in it, the row in the group)."""
@@ -235,9 +256,10 @@ class Cache:
 
     def _read_group(self, entry: ShardEntry, number: int) -> Batch:
         plan, step = self.plan, rows_per_group(self.plan.window_tokens)
-        group = read_rows(self.shard_path(entry), number * step, step, [*COLUMNS, *codecs.COLUMNS_OF[plan.codec]])
+        names = [*COLUMNS, *self._more_columns]
+        group = read_rows(self.shard_path(entry), number * step, step, [*names, *codecs.COLUMNS_OF[plan.codec]])
         ids, logprobs = codecs.decode(plan.codec, group, group["targets"], top_k=plan.top_k, vocab_size=plan.vocab_size)
-        return {name: group[name] for name in COLUMNS} | {"teacher_ids": ids, "teacher_logprobs": logprobs}
+        return {name: group[name] for name in names} | {"teacher_ids": ids, "teacher_logprobs": logprobs}
 
 
 def _now(work: Callable[..., Batch], *arguments: Any) -> "Future[Batch]":
@@ -251,50 +273,3 @@ def position_ids(doc_lens: list[int], window_tokens: int) -> NDArray[np.int64]:
     """0, 1, 2, … within each document; the padding at the end counts as one more document, [L]."""
     lengths = [*doc_lens, window_tokens - sum(doc_lens)]
     return np.concatenate([np.arange(length) for length in lengths])
-
-
-def _mend(name: str) -> str:
-    return f"Capture that shard again, with the settings kept in the cache: python -m distill_core capture --resume {name}"
-
-
-def open_cache(name: str | Path, *, budget_bytes: int | None = None) -> Cache:
-    """A complete cache by name or by its folder (a Path). Raises CacheError when it is absent, unfinished, or a shard is missing or cut."""
-    folder = name if isinstance(name, Path) else caches_dir() / checked_name(name, "cache")
-    try:
-        manifest = read_record(Manifest, folder / "manifest.json", cache=folder.name)
-    except FileNotFoundError:
-        raise CacheError(_why_absent(folder)) from None
-    cache = Cache(folder, manifest, budget_bytes=budget_bytes)
-    for entry in manifest.entries:
-        path = cache.shard_path(entry)
-        if not path.exists():
-            raise CacheError(f"cache {cache.name}: shard {entry.name} is missing. {_mend(cache.name)}")
-        if path.stat().st_size != entry.num_bytes:
-            raise CacheError(
-                f"cache {cache.name}: shard {entry.name} has {path.stat().st_size:,} bytes, "
-                f"the manifest says {entry.num_bytes:,}. {_mend(cache.name)}"
-            )
-    return cache
-
-
-def _why_absent(folder: Path) -> str:
-    if (folder / "plan.json").exists():
-        done = len(list((folder / "manifest.d").glob("*.json")))
-        total = len(read_record(Plan, folder / "plan.json", cache=folder.name).shards)
-        return f"cache {folder.name} is unfinished: {done} of {total} shards. Start the same capture again: it goes on where it was."
-    known = [cache.name for cache in list_caches()]
-    hint = did_you_mean(folder.name, known) if known else " There is none yet; make one: python -m distill_core capture"
-    return f"no cache '{folder.name}' in {folder.parent}.{hint}"
-
-
-def list_caches() -> list[Cache]:
-    """Complete caches whose manifest can be read, by name."""
-    if not caches_dir().is_dir():
-        return []
-    found = []
-    for folder in sorted(caches_dir().iterdir()):
-        try:
-            found.append(Cache(folder, read_record(Manifest, folder / "manifest.json", cache=folder.name)))
-        except (CacheError, FileNotFoundError, NotADirectoryError):
-            continue
-    return found

@@ -1,7 +1,7 @@
 """Whether the small files beside the shards are as written: reading does without them, going on with a capture does not."""
 
 from ..errors import CacheError
-from .manifest import Plan, Record, ShardEntry, read_record
+from .manifest import Plan, Record, ShardEntry, make_again, read_record
 from .reader import Cache
 
 
@@ -10,7 +10,7 @@ def verify_records(cache: Cache) -> None:
     expected: list[tuple[type[Record], str, Record]] = [(Plan, "plan.json", cache.plan)]
     expected += [(ShardEntry, f"manifest.d/{entry.name}.json", entry) for entry in cache.manifest.entries]
     for kind, name, record in expected:
-        again = f"Start the same capture again, whole shards are kept: python -m distill_core capture --resume {cache.name}"
+        again = f"Whole shards are kept. {make_again(cache.folder)}"
         try:
             found = read_record(kind, cache.folder / name, cache=cache.name)
         except FileNotFoundError:

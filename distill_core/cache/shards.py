@@ -37,9 +37,16 @@ class ShardColumns:
     """Mean log-probability (T = 1) of those tokens, weighted by exp(logprob / T): the slope of the number above in 1/T."""
     gold_logprob_nP: NDArray[np.float32]
     teacher_entropy_nP: NDArray[np.float16]
+    mixture_slack_nP3A: NDArray[np.float16] | None = None
+    """A mixture of teachers only: how far the truth may be from what is stored; see bounds.py."""
+    as_stored: dict[str, pl.Series] | None = None
+    """The columns of the file, where they come from another cache's shard as they are."""
 
     def series(self, codec: Codec, *, vocab_size: int) -> dict[str, pl.Series]:
         """The columns of the file, by name."""
+        if self.as_stored is not None:
+            return self.as_stored
+        only_some = {} if self.mixture_slack_nP3A is None else {"mixture_slack": pl.Series(self.mixture_slack_nP3A)}
         shas = [hashlib.sha256(row.tobytes()).digest()[:16] for row in self.input_ids_nL]
         return {
             "window_id": pl.Series(self.window_ids_n, dtype=pl.UInt64),
@@ -53,6 +60,7 @@ class ShardColumns:
             "tail_mean_logprob": pl.Series(self.tail_mean_logprob_nPA),
             "gold_logprob": pl.Series(self.gold_logprob_nP),
             "teacher_entropy": pl.Series(self.teacher_entropy_nP),
+            **only_some,
         }
 
 

@@ -5,7 +5,8 @@ from collections import OrderedDict
 from pathlib import Path
 
 from ..paths import caches_dir, checked_name
-from .reader import Cache, open_cache
+from .opening import open_cache
+from .reader import Cache
 
 MOST = 4
 """Caches kept open; the one longest not asked for goes first."""

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from ..errors import CacheError
 from ..paths import caches_dir, checked_name, file_sha256, publish
 from ..units import show_disk
-from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, read_record
+from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, make_again, read_record
 from .shards import ShardColumns, parquet, write_durably
 from .tail import AT_ONE, kept_mass
 
@@ -32,6 +32,7 @@ class CacheWriter:
         self.plan = plan
         self._plan_sha256 = plan.sha256()
         self._lock = FileLock(folder / "writer.lock")
+        self._name_option = "--name" if plan.merged else "capture.name"
 
     def __enter__(self) -> Self:
         try:
@@ -62,7 +63,7 @@ class CacheWriter:
             held = json.loads(note.read_text()) if note.exists() else {}
             who = f"process {held.get('pid', '?')} on {held.get('host', '?')}"
             raise CacheError(
-                f"cache {self.name}: {who} is writing it. Wait for that capture to end, or choose another capture.name."
+                f"cache {self.name}: {who} is writing it. Wait for that to end, or choose another {self._name_option}."
             ) from None
         publish(note, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started_s": time.time()}))
 
@@ -81,9 +82,9 @@ class CacheWriter:
             return
         lines = frozen.fingerprint.differences(self.plan.fingerprint) or ["the split into shards differs"]
         raise CacheError(
-            f"cache {self.name} was begun from something else, so this capture cannot go on in it:\n  "
+            f"cache {self.name} was begun from something else, so this cannot go on in it:\n  "
             + "\n  ".join(lines)
-            + "\nUse the same settings, or choose another capture.name."
+            + f"\nUse the same settings, or choose another {self._name_option}."
         )
 
     def missing(self) -> list[ShardPlan]:
@@ -141,13 +142,13 @@ class CacheWriter:
             raise CacheError(
                 f"cache {self.name}: needs {show_disk(num_bytes)} more and 100 MB to spare, "
                 f"but the disk of {self.folder} has {show_disk(free)} free. "
-                "Free some space, or set DISTILL_HOME to a larger disk, and start the same capture again: it goes on where it was."
+                "Free some space, or set DISTILL_HOME to a larger disk, and start the same command again: it goes on where it was."
             )
 
     def _cannot_write(self, error: OSError) -> CacheError:
         return CacheError(
             f"cache {self.name}: cannot write in {self.folder} ({error.strerror or error}). What was finished is kept. "
-            "Mend that, or set DISTILL_HOME to another disk, and start the same capture again: it goes on where it was."
+            "Mend that, or set DISTILL_HOME to another disk, and start the same command again: it goes on where it was."
         )
 
     def finish(self, *, teacher: Teacher, config: dict[str, Any], text: dict[str, Any], versions: dict[str, str]) -> Manifest:
@@ -155,7 +156,8 @@ class CacheWriter:
         missing = self.missing()
         if missing:
             raise CacheError(
-                f"cache {self.name}: {len(missing)} of {len(self.plan.shards)} shards are missing, first {missing[0].name}. Capture again."
+                f"cache {self.name}: {len(missing)} of {len(self.plan.shards)} shards are missing, first {missing[0].name}. "
+                + make_again(self.folder)
             )
         entries = tuple(read_record(ShardEntry, self._entry_path(shard.name), cache=self.name) for shard in self.plan.shards)
         manifest = Manifest(plan=self.plan, entries=entries, teacher=teacher, config=config, text=text, versions=versions)

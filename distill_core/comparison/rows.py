@@ -145,7 +145,9 @@ def cache_rows(*, now_s: float | None = None) -> list[Row]:
             made_s = (folder / ("manifest.json" if complete else "plan.json")).stat().st_mtime
         except FileNotFoundError:  # just being deleted
             continue
-        made_by = next((status for _, status, _ in runs if status.kind == "capture" and status.result.get("cache") == folder.name), None)
+        made_by = next(
+            (status for _, status, _ in runs if status.kind in ("capture", "merge") and status.result.get("cache") == folder.name), None
+        )
         rows.append(
             {
                 "id": folder.name,

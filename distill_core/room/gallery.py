@@ -22,6 +22,10 @@ WORDS = {
         later("Weights, gradients, optimiser, activations, logits: three ways to train, before anything is spent."),
     ),
     "runs": (later("Compare runs"), later("All caches and runs: curves, quality and settings side by side, and what may be deleted.")),
+    "techniques": (
+        later("Techniques"),
+        later("What practice knows beyond plain soft targets: when to use it, what it costs, what it gained, and forms to start it."),
+    ),
 }
 """File name of an app -> its title and its one line, in the order in which they are shown."""
 COMPRESSED = (".js", ".css", ".html", ".json", ".svg", ".webmanifest", ".ttf", ".wasm", ".map")

@@ -172,7 +172,7 @@ def test_a_cache_of_another_format_is_told_apart_from_a_damaged_one():
     for name in ("manifest.json", "plan.json"):
         path = caches_dir() / "made" / name
         path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(CacheError, match="manifest.json is of format 1, this version reads 2. Capture again under another name"):
+    with pytest.raises(CacheError, match="manifest.json is of format 1, this version reads 2. Make it again under another name"):
         open_cache("made")
 
 

@@ -32,7 +32,9 @@ def test_the_walk_is_found_beside_this_page(path, query, address):
 
 def test_all_pages_are_one_click_away_where_they_are_served_together():
     text = page_top(request_of("/memory/ws"), {"lang": "pt", "x": "<b>"}, say=in_language("pt"))
-    assert re.findall(r'href="(\.\.[^"]*)"', text) == [f"../{name}/?lang=pt" for name in ("distill", "playground", "memory", "runs")]
+    assert re.findall(r'href="(\.\.[^"]*)"', text) == [
+        f"../{name}/?lang=pt" for name in ("distill", "playground", "memory", "runs", "techniques")
+    ]
     assert "aria-current=page>Para onde vai a memória<" in text and "Comparar treinos" in text
     assert "<b>" not in text and "logout" not in text
 
