@@ -267,7 +267,7 @@ def _last_words(work: _Work, model: Any) -> Teacher:
 
 def _text_record(work: _Work, model: Any, head: Head) -> dict[str, Any]:
     """What became of the text; with a context, that and how the teacher does without it on the held-out text."""
-    names = ("num_documents", "heldout_documents", "num_duplicates", "share_trained", "notes")
+    names = ("num_documents", "heldout_documents", "num_duplicates", "num_synthetic", "share_trained", "notes")
     record = {name: getattr(work.text, name) for name in names}
     if work.aligner is None:
         return record

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import corpus, models
 from .cache import Fingerprint, Plan, ShardPlan
-from .config import DistillConfig
+from .config import DistillConfig, TextConfig
 from .errors import ConfigError
 
 
@@ -36,6 +36,7 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         "text.num_heldout_windows": str(len(windows["heldout"])),
         "text.windows_sha256": _windows_sha256(windows),
         **corpus.context_fields(config.capture),
+        **_synthetic_fields(config.text),
         "capture.top_k": str(min(config.capture.top_k, vocab_size)),
         "capture.select": config.capture.select,
         "capture.num_exact": str(num_exact),
@@ -60,6 +61,11 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         codec=config.capture.codec,
         shards=tuple(shards),
     )
+
+
+def _synthetic_fields(text: TextConfig) -> dict[str, str]:
+    """Named where there is synthetic text; its content is in text.windows_sha256. Caches without it keep their fingerprint."""
+    return {} if text.synthetic is None else {"text.synthetic": text.synthetic, "text.synthetic_share": str(text.synthetic_share)}
 
 
 def default_name(config: DistillConfig, plan: Plan) -> str:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from . import bench_commands, cache_commands, chain_commands, commands, sweep_commands
+from . import bench_commands, cache_commands, chain_commands, commands, sweep_commands, write_commands
 from .errors import ConfigError, DistillError
 from .foreground import is_launched
 from .parsers import EPILOG, Parser, add_command, add_settings
@@ -39,6 +39,8 @@ def build_parser() -> Parser:
     capture.add_argument("--resume", metavar="CACHE", help="go on with an unfinished or damaged cache, with the settings kept in it")
     capture.add_argument("--background", action="store_true", help="start it and return; follow it with: distill runs show")
     add_settings(capture, "teacher", "text", "capture")
+
+    write_commands.add_parsers(commands_of)
 
     cache = add_command(
         commands_of, "cache", "list caches, look into one, check every byte of it, merge several, delete one", commands.cache

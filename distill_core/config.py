@@ -1,7 +1,7 @@
 """One config for the app, a notebook, the command line and every run's `config.json`; bad values never get past it.
 
 Each section has a file of its own: text_config (teacher, text), capture_config, student_config, loss_config, train_config,
-chain_config.
+chain_config, write_config.
 """
 
 import json
@@ -20,11 +20,12 @@ from .section import Section
 from .student_config import Quantize, StudentConfig, StudentInit
 from .text_config import BUILTIN, Dtype, TeacherConfig, TextConfig
 from .train_config import TrainConfig
+from .write_config import WriteConfig
 
 __all__ = [
     "BUILTIN", "CaptureConfig", "ChainConfig", "ChainKind", "Codec", "DistillConfig", "Divergence", "Dtype", "Impl", "LossConfig",
-    "Quantize", "Select", "StudentConfig", "StudentInit", "Tail", "TeacherConfig", "TextConfig", "TrainConfig", "from_dict",
-    "hard_label_twin", "read_config", "with_overrides", "without_unset_steps",
+    "Quantize", "Select", "StudentConfig", "StudentInit", "Tail", "TeacherConfig", "TextConfig", "TrainConfig", "WriteConfig",
+    "from_dict", "hard_label_twin", "read_config", "with_overrides", "without_unset_steps",
 ]  # fmt: skip
 
 
@@ -36,6 +37,7 @@ class DistillConfig(Section):
     loss: LossConfig = Field(default_factory=LossConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     chain: ChainConfig = Field(default_factory=ChainConfig)
+    write: WriteConfig = Field(default_factory=WriteConfig)
     device: str = "auto"
     """'auto' (the first GPU, else the CPU), 'cpu', 'cuda' or 'cuda:1'."""
 

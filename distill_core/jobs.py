@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
 
-from . import engines, room
+from . import catalog, engines, room
 from .config import DistillConfig
 from .errors import RunError
 from .merging import Merge, check_merge, merge_config
@@ -78,6 +78,25 @@ def submit_merge(merge: Merge, *, owner: str = "") -> Run:
         run = new_merge(merge, owner=owner)
     start(run)
     return run
+
+
+def submit_write(config: DistillConfig, *, name: str | None = None, owner: str = "") -> Run:
+    """Queue the writing of texts, as a run of that name; returns at once.
+
+    Raises ModelError for a writer that is not there, RoomError where the room's policy does not admit it.
+    """
+    engines.chosen()
+    with room.admit(owner, config, "write"):
+        run = new_writing(config, name=name, owner=owner)
+    start(run)
+    return run
+
+
+def new_writing(config: DistillConfig, *, name: str | None = None, owner: str = "") -> Run:
+    """The run that writes texts; nobody works on it yet. Raises ModelError for a writer that is not there."""
+    by = config.teacher.model if config.write.by == "teacher" else config.write.by
+    catalog.resolve(by)
+    return create_run("write", config, label=f"written by {by}", name=name, device=device_key(config.device), owner=owner)
 
 
 def new_training(config: DistillConfig, cache: str, *, label: str = "", owner: str = "") -> Run:

@@ -33,6 +33,8 @@ def answer(config: DistillConfig, kind: Kind, first_line: str) -> Answer:
     said = f"out of memory: {first_line.rstrip('.')}" if first_line else "out of memory"
     if kind == "capture":
         return _capturing(config, said)
+    if kind == "write":
+        return _writing(config, said)
     try:
         return _training(config, said)
     except DistillError as error:
@@ -75,6 +77,13 @@ def _capturing(config: DistillConfig, said: str) -> Answer:
         changes.append({"teacher": {"dtype": "bfloat16"}})
         words.append("teacher.dtype bfloat16: half of float32 weights (rounded; another cache)")
     return Answer("\n".join([f"{said}. While capturing:", *words]), tuple(words), tuple(changes))
+
+
+def _writing(config: DistillConfig, said: str) -> Answer:
+    """Every text that is written at once keeps keys and values of all its tokens."""
+    fewer = max(1, config.write.batch_texts // 2)
+    words = (f"write.batch_texts {fewer}: half of what the texts take (slower; choose another write.name)",)
+    return Answer("\n".join([f"{said}. While writing:", *words]), words, ({"write": {"batch_texts": fewer}},))
 
 
 OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA out of memory")

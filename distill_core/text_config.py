@@ -44,3 +44,7 @@ class TextConfig(Section):
     """Windows of other documents, never trained on, for judging."""
     seed: int = 0
     """Which built-in stories; other sources are read in their own order."""
+    synthetic: str | None = None
+    """Written text to train on as well, such as 'written:NAME'; what is held out is always of text.source."""
+    synthetic_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the training windows that are of text.synthetic, where there is one; 1: all."""

@@ -62,7 +62,8 @@ def _left_s(run: Run) -> float | None:
 
 def usual_s(kind: Kind, config: DistillConfig) -> float | None:
     """Seconds that such a run takes: the median of the last ones of its kind here, by the tokens they had to go through; None: none yet."""
-    measure: Callable[[DistillConfig], int] = {"capture": _tokens_read, "train": _tokens_learned, "evaluate": lambda _: 1}[kind]
+    measures: dict[Kind, Callable[[DistillConfig], int]] = {"capture": _tokens_read, "train": _tokens_learned, "write": _tokens_written}
+    measure = measures.get(kind, lambda _: 1)
     done = [(run, status) for run in list_runs(kind) if (status := run.stored_status()).state == "done"][:REMEMBERED]
     rates = [took / measure(run.config()) for run, status in done if (took := _took_s(status)) is not None]
     return statistics.median(rates) * measure(config) if rates else None
@@ -74,6 +75,10 @@ def _took_s(status: Status) -> float | None:
 
 def _tokens_read(config: DistillConfig) -> int:
     return (config.text.num_windows + config.text.num_heldout_windows) * config.text.window_tokens
+
+
+def _tokens_written(config: DistillConfig) -> int:
+    return config.write.num_texts * config.write.max_new_tokens
 
 
 def _tokens_learned(config: DistillConfig) -> int:

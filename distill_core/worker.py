@@ -59,6 +59,10 @@ def _step(run: Run) -> Callable[[Run, Progress], object]:
         from .trainer import run_training
 
         return run_training
+    if kind == "write":
+        from .write import run_write
+
+        return lambda run, progress: run.update(result=run_write(run.config(), progress).result)
     from .evaluate import run_evaluation
 
     return run_evaluation

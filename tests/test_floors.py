@@ -12,21 +12,21 @@ PACKAGE = ROOT / "distill_core"
 FLOORS = {
     0: {
         "capture_config", "chain_config", "config", "errors", "faults", "hf_arguments", "language", "loss_config", "paths", "section",
-        "student_config", "text_config", "train_config", "units",
+        "student_config", "text_config", "train_config", "units", "write_config",
     },
     1: {
         "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory", "merging",
         "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies", "room", "runs",
-        "sweep", "techniques", "waiting", "walk",
+        "sweep", "techniques", "texts", "waiting", "walk",
     },
     2: {
-        "adapters", "batches", "capture_plan", "device", "generation", "group", "heads", "independence", "losses", "models",
+        "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "independence", "losses", "models",
         "multipliers", "perturbation", "routers", "scoring", "sparse", "students", "view_reading",
     },
-    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training"},
+    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "write"},
     4: {
         "__main__", "bench_commands", "cache_commands", "chain_commands", "cli", "commands", "data_commands", "foreground",
-        "launched", "parsers", "serve", "sweep_commands", "worker",
+        "launched", "parsers", "serve", "sweep_commands", "worker", "write_commands",
     },
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}

@@ -178,8 +178,8 @@ def read_record(kind: type[R], path: Path, *, cache: str) -> R:
     """A record from its file. Raises CacheError if any byte of it is not as written, or it is of another format; FileNotFoundError."""
     again = f"Finished shards are kept. {make_again(path.parent if kind is not ShardEntry else path.parent.parent)}"
     raw = path.read_bytes()
-    head, mark, rest = raw.rpartition(CHECKSUM)
-    if not mark or rest != _seal(head):
+    content = unsealed(raw)
+    if content is None:
         found = FORMAT_IN.search(raw)
         if found and int(found[1]) != FORMAT:
             raise CacheError(
@@ -188,7 +188,7 @@ def read_record(kind: type[R], path: Path, *, cache: str) -> R:
             )
         raise CacheError(f"cache {cache}: {path.name} is damaged: its checksum does not fit. {again}")
     try:
-        return kind.model_validate_json(head + b"\n}")
+        return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -202,6 +202,12 @@ def make_again(folder: Path) -> str:
     except (OSError, ValueError):
         return f"Capture again, with the settings kept in the cache: python -m distill_core capture --resume {folder.name}"
     return f"{made['words']}: {made['command']}"
+
+
+def unsealed(raw: bytes) -> bytes | None:
+    """The JSON of a record without its checksum; none where that does not fit."""
+    head, mark, rest = raw.rpartition(CHECKSUM)
+    return head + b"\n}" if mark and rest == _seal(head) else None
 
 
 def _seal(head: bytes) -> bytes:

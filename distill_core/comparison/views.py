@@ -11,7 +11,13 @@ from .deletion import Deletion
 
 Row = Mapping[str, Any]
 
-KINDS = {"train": later("training"), "capture": later("capture"), "evaluate": later("judging"), "cache": later("cache")}
+KINDS = {
+    "train": later("training"),
+    "capture": later("capture"),
+    "write": later("writing"),
+    "evaluate": later("judging"),
+    "cache": later("cache"),
+}
 STATES = {
     "queued": later("waiting"),
     "running": later("running"),

@@ -1,9 +1,7 @@
 """The text of a run: train and held-out windows from one stream of documents, and a first look at it."""
 
-import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -11,8 +9,9 @@ import polars as pl
 
 from ..config import TextConfig
 from ..errors import TextError
-from .encoding import EncodedDocument, Tokenizer, encode, how_the_assistant_is_found, text_of
-from .sources import Document, documents
+from .encoding import EncodedDocument, Tokenizer, encode, how_the_assistant_is_found, padding_id, text_of
+from .mixed import with_synthetic
+from .sources import Document, documents, is_known
 from .windows import Packer, Windows
 
 PATIENCE = 10_000
@@ -35,6 +34,8 @@ class SplitText:
     """Documents dropped because the very same text came before."""
     notes: list[str]
     """What the user should know, in sentences."""
+    num_synthetic: int = 0
+    """Training windows of text.synthetic."""
 
     @property
     def share_trained(self) -> float:
@@ -58,9 +59,10 @@ def build_windows(
     """Read until text.num_windows training and text.num_heldout_windows held-out windows are full.
 
     The second document of every k goes to the held-out side, k by the ratio of the two sizes; when one side is full the other takes
-    all. `progress(windows_done, windows_wanted)` is called as they fill. `aligner`: the teacher reads something else than the
-    windows. Too little text is used as it is, with a note. Raises TextError if one side stays empty or nothing in the text may be
-    learned, and whatever documents() and encode() raise.
+    all. Windows of text.synthetic take the place of the last training windows, so the held-out side is the same with and without it.
+    `progress(windows_done, windows_wanted)` is called as they fill. `aligner`: the teacher reads something else than the windows. Too
+    little text is used as it is, with a note. Raises TextError if one side stays empty or nothing in the text may be learned, and
+    whatever documents() and encode() raise.
     """
     wanted = text.num_windows + text.num_heldout_windows
     every = max(2, round(wanted / text.num_heldout_windows))
@@ -68,19 +70,23 @@ def build_windows(
     seen: set[bytes] = set()
     num_blank = num_duplicates = 0
     is_chat = False
+
+    def encoded(document: Document) -> EncodedDocument:
+        made = encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss)
+        return made if aligner is None else aligner.aligned(document, made)
+
     for document in documents(text):
         if num_blank + num_duplicates + train.num_left_out + heldout.num_left_out >= PATIENCE * (1 + train.num_documents):
             break
         if document.is_blank:
             num_blank += 1
             continue
-        if _is_known(document, seen):
+        if is_known(document, seen):
             num_duplicates += 1
             continue
         is_chat |= document.messages is not None
         goes_to_heldout = train.is_full or (len(seen) % every == 2 % every and not heldout.is_full)
-        encoded = encode(document, tokenizer, assistant_only_loss=text.assistant_only_loss)
-        (heldout if goes_to_heldout else train).add(encoded if aligner is None else aligner.aligned(document, encoded))
+        (heldout if goes_to_heldout else train).add(encoded(document))
         if progress is not None:
             progress(train.num_started + heldout.num_started, wanted)
         if train.is_full and heldout.is_full:
@@ -97,23 +103,14 @@ def build_windows(
     split.notes.extend(_notes(split, text, num_blank))
     if is_chat and text.assistant_only_loss:
         split.notes.append(how_the_assistant_is_found(tokenizer))
-    return split
+    if text.synthetic is None:
+        return split
+    mixed, num_synthetic, notes = with_synthetic(split.train, text, encoded, seen, pad_id=padding_id(tokenizer))
+    return replace(split, train=mixed, num_synthetic=num_synthetic, notes=[*split.notes, *notes])
 
 
 def _packer(text: TextConfig, tokenizer: Tokenizer, num_windows: int) -> Packer:
-    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    pad_id = next(each for each in candidates if each is not None)
-    return Packer(window_tokens=text.window_tokens, packing=text.packing, num_windows=num_windows, pad_id=pad_id)
-
-
-def _is_known(document: Document, seen: set[bytes]) -> bool:
-    """Was the very same document there before? Remembers 16 bytes of it."""
-    content = document.text if document.messages is None else json.dumps(document.messages, sort_keys=True, default=str)
-    assert content is not None
-    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    is_known = digest in seen
-    seen.add(digest)
-    return is_known
+    return Packer(window_tokens=text.window_tokens, packing=text.packing, num_windows=num_windows, pad_id=padding_id(tokenizer))
 
 
 def _refuse_empty(split: SplitText, text: TextConfig, num_different: int) -> None:

@@ -78,6 +78,11 @@ def text_of(document: Document, tokenizer: Tokenizer) -> str:
     return _render(document.messages, tokenizer)
 
 
+def padding_id(tokenizer: Tokenizer) -> int:
+    """The token that fills a window's end: nothing is learned there, so any will do where there is none of its own."""
+    return next(each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if each is not None)
+
+
 def _tokenize(text: str, tokenizer: Tokenizer, *, add_special_tokens: bool) -> tuple[list[int], list[tuple[int, int]]]:
     """Ids, and for each the (start, end) characters it stands for."""
     encoding = tokenizer(text, add_special_tokens=add_special_tokens, return_offsets_mapping=True, verbose=False)

@@ -1,5 +1,6 @@
 """Documents from built-in stories, local files and Hugging Face datasets, one after the other, never all at once."""
 
+import hashlib
 import importlib.util
 import itertools
 import json
@@ -15,6 +16,7 @@ from .. import paths
 from ..config import BUILTIN, TextConfig
 from ..errors import TextError, did_you_mean
 from ..room import check_source
+from ..texts import check_written
 
 ROWS_AT_ONCE = 1024
 """Parquet rows in memory at one time."""
@@ -50,12 +52,23 @@ def documents(text: TextConfig) -> Iterator[Document]:
     RoomError, in a room, for a file outside its folders.
     """
     check_source(text.source)
+    check_written(text.source)
     if text.source == BUILTIN:
         return _stories(text.seed)
     path = paths.local_path(text.source)
     if path.suffix.lower() in READERS or path.exists():
         return _read_file(path, text.column)
     return _read_hub(text)
+
+
+def is_known(document: Document, seen: set[bytes]) -> bool:
+    """Was the very same document there before? Remembers 16 bytes of it."""
+    content = document.text if document.messages is None else json.dumps(document.messages, sort_keys=True, default=str)
+    assert content is not None
+    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    was_there = digest in seen
+    seen.add(digest)
+    return was_there
 
 
 # ---------------------------------------------------------------- built-in stories

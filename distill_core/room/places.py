@@ -14,7 +14,7 @@ from ..units import show_disk
 from .policy import policy
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", flags=re.ASCII)
-SOURCES = ("teacher.model", "student.model", "text.source")
+SOURCES = ("teacher.model", "student.model", "text.source", "text.synthetic")
 """Fields that hold 'builtin', a Hugging Face id or a path."""
 PROSE = ("capture.context",)
 """Fields that hold words, whatever stands in them; no file is opened by them."""
