@@ -245,10 +245,14 @@ def test_where_nothing_can_be_kept_the_reasons_are_counted():
         written_here(config(num_texts=5, max_new_tokens=2, min_new_tokens=1, keep_unfinished=False))
 
 
-def test_fewer_than_asked_for_are_said():
-    found = written_here(config(num_texts=8, keep_unfinished=False))
-    assert 0 < found.manifest.num_texts < 8
-    assert sum(found.manifest.rejected.values()) == 35 - found.manifest.num_texts, "seven batches of five, four times what was asked for"
+def test_fewer_than_asked_for_are_said(monkeypatch):
+    """The writer says one and the same again and again: all but the first for each beginning are duplicates."""
+    made = continued.Sampled([40, 41, 42, 43, 44], True)
+    monkeypatch.setattr(write, "sample", lambda model, prompts, **_: [made for _ in prompts])
+    monkeypatch.setattr(write, "_prompts", lambda *_: [[50, 51, 52], [60, 61, 62]])
+    found = written_here(config(num_texts=5))
+    assert found.manifest.num_texts == 2
+    assert found.manifest.rejected == {"duplicate": 18}, "four batches of five, four times what was asked for"
 
 
 def test_an_instruction_is_put_into_the_chat_template(tmp_path):
