@@ -35,7 +35,7 @@ def add_parser(commands_of: Any) -> None:
     parser.add_argument("--chart", metavar="FILE", help="write the result as a chart too: .html, .svg, .png or .json")
     parser.add_argument("--background", action="store_true", help="run: start it and return; follow it with: distill chain show")
     parser.add_argument("--yes", action="store_true", help="delete: even though other runs name what it made")
-    add_settings(parser, "teacher", "text", "capture", "student", "loss", "train", "chain")
+    add_settings(parser, "teacher", "text", "capture", "student", "loss", "train", "write", "chain")
 
 
 def chain(options: Options) -> None:

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from .section import Section
 
-ChainKind = Literal["progressive", "iterative", "born_again"]
+ChainKind = Literal["progressive", "iterative", "born_again", "on_policy"]
 LINK_SECTIONS = ("student", "loss", "train")
 """Sections whose settings may differ between links: text and capture are the same for all, or they could not be compared."""
 SET_BY_CHAIN = ("train.name", "train.seed")
@@ -16,7 +16,8 @@ HARD_LABELS = {"loss.kl_weight": 0.0, "loss.ce_weight": 1.0}
 class ChainConfig(Section):
     kind: ChainKind | None = None
     """'progressive': smaller and smaller students, each taught by the one before; 'iterative': the student teaches the next one of its
-    size; 'born_again': the same, from a student that learned hard labels only."""
+    size; 'born_again': the same, from a student that learned hard labels only; 'on_policy': the student
+    writes, the teacher reads what it wrote, and the student goes on."""
     links: tuple[dict[str, Any], ...] = ()
     """What is other in each link, such as [{"student.hidden_size": 128}, {"student.hidden_size": 64}]; all else is as this config says."""
     rounds: Annotated[int, Field(ge=1)] | None = None
@@ -40,7 +41,9 @@ class ChainConfig(Section):
         if self.kind is None:
             asked = [name for name in ("links", "rounds", "with_direct") if getattr(self, name)]
             if asked:
-                raise ValueError(f"chain.{asked[0]} is only read with chain.kind. Say which: progressive, iterative or born_again")
+                raise ValueError(
+                    f"chain.{asked[0]} is only read with chain.kind. Say which: progressive, iterative, born_again or on_policy"
+                )
             return self
         if self.kind == "progressive":
             if not self.links:

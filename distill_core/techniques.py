@@ -55,6 +55,12 @@ TECHNIQUES: dict[str, Technique] = {
         costs=later("Each round costs a capture, its cache on disk, and a whole training from the start."),
         command="chain run again --chain.kind born_again --chain.rounds 2 --with-direct",
     ),
+    "on_policy": Technique(
+        title=later("On-policy rounds"),
+        when=later("Use it when the student shall write by itself: the teacher then corrects the mistakes that the student really makes."),
+        costs=later("In each round the student writes, one token at a time, and the teacher reads what it wrote: a cache for each."),
+        command="chain run own --chain.kind on_policy --chain.rounds 2 --write.num_texts 400 --with-direct",
+    ),
     "adversarial": Technique(
         title=later("Adversarial training"),
         when=later("Use it when the student will meet typos and noisy input: it must match the teacher near the text too, not only on it."),

@@ -14,7 +14,7 @@ import torch
 from steps import carry_out
 from test_jobs import until
 
-from distill_core import chain, comparison, jobs, models, room, runs
+from distill_core import chain, comparison, jobs, metrics, models, room, runs
 from distill_core.cache import open_cache
 from distill_core.chain import checks, drive
 from distill_core.charts.chain import chain_chart
@@ -98,9 +98,25 @@ def test_rounds_of_one_student(tiny):
     assert born.links()[3].config().train.max_steps == 12
 
 
+def test_on_policy_rounds_go_on_from_their_own_weights(tiny):
+    learner = {"chain.kind": "on_policy", "chain.rounds": 3, "chain.with_direct": True, "text.synthetic_share": 0.25}
+    made = chain.create_chain("own", with_overrides(tiny, {**learner, "train.learning_rate": 1e-3, "write.seed": 7}))
+    one, two, three, direct = made.links()
+    assert {link.teacher for link in made.links()} == {"builtin"}, "the teacher judges every round"
+    assert [link.writes for link in made.links()] == [False, True, True, False]
+    assert (one.config().text.synthetic, two.config().text.synthetic) == (None, "written:own-2-text")
+    assert [link.config().student.model for link in (two, three)] == ["run:own-1", "run:own-2"]
+    assert (three.config().write.by, three.config().write.name, three.config().write.seed) == ("run:own-2", "own-3-text", 9)
+    assert direct.config().student == one.config().student, "from the start, on real text"
+    assert (direct.config().text.synthetic, direct.config().train.max_steps) == (None, 12)
+    assert {link.config().text.synthetic_share for link in made.links()} == {0.25}
+    assert made.run_ids()[3:7] == ["own-2-write", "own-2-capture", "own-2", "own-2-judged"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"chain.kind": "on_policy", "chain.rounds": 2, "text.synthetic": "written:mine"}, "what the student writes"),
         ({"chain.kind": "progressive"}, "chain.links is empty"),
         ({"chain.kind": "iterative"}, "needs chain.rounds"),
         ({"chain.kind": "iterative", "chain.rounds": 0}, "chain.rounds"),
@@ -204,6 +220,26 @@ def test_two_links_through_the_command_line(small_cache, tiny, distill_home, tmp
     assert runs.list_runs() == []
     assert [folder.name for folder in (distill_home / "caches").iterdir()] == ["small"]
     assert run_command_line(["chain", "show", "steps"]) == 2
+
+
+def test_an_on_policy_round_writes_reads_and_goes_on(small_cache, tiny, distill_home, in_this_process):
+    rounds = {"chain.kind": "on_policy", "chain.rounds": 2, "write.num_texts": 40, "write.max_new_tokens": 24, "write.min_new_tokens": 1}
+    made = chain.create_chain("own", with_overrides(tiny, {**rounds, "write.max_repeated": 1}))
+    captured(made, distill_home)
+    assert chain.carry_on(made, lambda _: None)
+    first, second = open_cache("own-1-cache"), open_cache("own-2-cache")
+    assert drive.is_same_heldout(first, second), "what is held out is always real"
+    changed = [not np.array_equal(first.stored("train", i)["input_ids"], second.stored("train", i)["input_ids"]) for i in range(24)]
+    assert any(changed) and not all(changed), "a share of the text is the student's own"
+    before, after = (models.load_model(f"run:own-{number}").state_dict() for number in (1, 2))
+    start = metrics.read(runs.open_run("own-2").metrics_path)[0]
+    assert start["step"] == 0
+    kept = json.loads((runs.open_run("own-1").model_folder / "best.json").read_text())
+    assert start["heldout_nll"] == pytest.approx(kept["nll"], rel=1e-5), "it begins where the round before ended"
+    assert {name: weight.shape for name, weight in before.items()} == {name: weight.shape for name, weight in after.items()}
+    assert [row["state"] for row in chain.rows(made)] == ["done"] * 3
+    chain.delete_chain(made)
+    assert list((distill_home / "texts").iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")

@@ -65,6 +65,11 @@ def check_chain(configs: Sequence[DistillConfig], whole: DistillConfig) -> None:
             f"student.init 'prune_layers' would begin every round of an '{whole.chain.kind}' chain as its own teacher, with nothing to "
             "learn. Use 'fresh', or 'pretrained' with a model that each round starts from."
         )
+    if whole.chain.kind == "on_policy" and whole.text.synthetic is not None:
+        raise ConfigError(
+            f"text.synthetic '{whole.text.synthetic}' is what the student writes in an 'on_policy' chain, round by round. Leave it out; "
+            "text.synthetic_share says how much of the text that is."
+        )
     check_settings(configs[0])
     for config in configs[1:]:
         check_device(config.device)

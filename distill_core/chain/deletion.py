@@ -1,11 +1,12 @@
-"""A chain goes with all that it made: its runs, its caches, its folder last: a kill in between leaves a chain to delete again."""
+"""A chain goes with all that it made: its runs, caches and texts, its folder last: a kill in between leaves a chain to delete."""
 
 import shutil
 
 from .. import comparison
 from ..comparison import Deletion
+from ..comparison.rows import folder_bytes
 from ..errors import CacheError, RunError
-from ..paths import caches_dir
+from ..paths import caches_dir, texts_dir
 from ..room import Visitor
 from ..runs import open_run
 from .drive import is_driven
@@ -44,5 +45,9 @@ def delete_chain(chain: Chain, *, is_sure: bool = False, by: Visitor | None = No
             num_bytes += comparison.delete(part, by=by)
         except CacheError as error:
             raise RunError(f"chain {chain.name} stays: {error}") from None
+    for link in chain.links():
+        if link.writes:
+            num_bytes += folder_bytes(texts_dir() / link.text)
+            shutil.rmtree(texts_dir() / link.text, ignore_errors=True)  # a round that was not reached wrote none
     shutil.rmtree(chain.folder)
     return num_bytes

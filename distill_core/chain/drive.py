@@ -67,6 +67,10 @@ def _reach(link: Link, say: Say) -> None:
     config, owner = link.config(), link.chain.owner
     trained = _run_of(link.name, config, {"cache": link.cache})
     if trained is None or trained.status().state != "done":
+        if link.writes:
+            written = _run_of(link.write_id, config, {})
+            if written is None or written.status().state != "done":
+                _work(link.chain, written, lambda: jobs.submit_write(config, name=link.write_id, owner=owner), say)
         if not link.is_direct:
             _capture(link, config, say)
         _work(link.chain, trained, lambda: jobs.submit_training(config, link.cache, label=f"chain {link.chain.name}", owner=owner), say)
@@ -87,6 +91,11 @@ def _capture(link: Link, config: DistillConfig, say: Say) -> None:
     if not (is_there and run is not None and run.status().state == "done"):
         _work(link.chain, run, lambda: jobs.submit_capture(config, name=link.capture_id, owner=link.chain.owner), say)
     first, mine = open_cache(link.chain.first_cache), open_cache(link.cache)
+    if mine.num_windows("train") < first.num_windows("train"):
+        say(
+            f"cache {mine.name} has {mine.num_windows('train')} training windows, {first.name} {first.num_windows('train')}: the student "
+            "wrote too little. More write.num_texts, or a smaller text.synthetic_share, fills them."
+        )
     if link.number > 1 and not is_same_heldout(first, mine):
         raise CacheError(
             f"cache {mine.name} holds other held-out text than {first.name}, so the links cannot be compared: the text was changed after "

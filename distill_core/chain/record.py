@@ -63,7 +63,7 @@ class Chain(BaseModel):
 
     def run_ids(self) -> list[str]:
         """Names of all its runs, those that are not there yet included, in the order of their making."""
-        return list(dict.fromkeys(name for link in self.links() for name in (link.capture_id, link.name, link.judged_id)))
+        return [name for link in self.links() for name in link.run_ids]
 
     def ask_to_stop(self) -> None:
         """Ask whoever drives it to let the run at work save and end, and to begin no other; safe to ask twice."""
@@ -97,6 +97,25 @@ class Link:
         return f"{self.chain.name}-{max(1, self.number)}-capture"
 
     @property
+    def writes(self) -> bool:
+        """On-policy: whether the student before this one writes part of the text."""
+        return self.number > 1 and self.chain.settings.kind == "on_policy"
+
+    @property
+    def text(self) -> str:
+        """What the student before this one wrote, in texts/."""
+        return f"{self.chain.name}-{self.number}-text"
+
+    @property
+    def write_id(self) -> str:
+        return f"{self.chain.name}-{self.number}-write"
+
+    @property
+    def run_ids(self) -> list[str]:
+        """Names of its runs, in the order of their making; the direct student's capture is the first link's."""
+        return ([self.write_id] if self.writes else []) + ([] if self.is_direct else [self.capture_id]) + [self.name, self.judged_id]
+
+    @property
     def judged_id(self) -> str:
         """Of the run that judges the student beside the first teacher."""
         return f"{self.name}-judged"
@@ -112,22 +131,37 @@ class Link:
         return self.config().teacher.model
 
     def config(self) -> DistillConfig:
-        """Of its capture and its training. Raises ConfigError where the settings do not go together."""
+        """Of all its runs. Raises ConfigError where the settings do not go together."""
         base = from_dict(self.chain.config | {"chain": {}})
         if self.is_direct:
             return self._direct_config()
         settings, number = self.chain.settings, self.number
         changes: dict[str, Any] = {"capture.name": self.cache, "train.name": self.name, "train.seed": base.train.seed + number - 1}
-        if number > 1 and settings.kind != "on_policy":
+        if self.writes:
+            changes |= self._going_on(base)
+        elif number > 1:
             changes |= {"teacher.model": f"run:{self.previous}", "teacher.revision": None}
-        changes |= settings.overrides(number) | self.chain.sizes[number - 1]
+        changes |= settings.overrides(number) | ({} if self.writes else self.chain.sizes[number - 1])
         return with_overrides(base, changes)
+
+    def _going_on(self, base: DistillConfig) -> dict[str, Any]:
+        """On-policy: the student before this one writes, and goes on from its own weights (Agarwal et al. 2024, arXiv:2306.13649, and
+        Lin et al. 2020, ImitKD, arXiv:2009.07253, where a share of the text is the student's own)."""
+        before = f"run:{self.previous}"
+        return {
+            "student": {name: getattr(base.student, name) for name in KEPT_STUDENT} | {"init": "pretrained", "model": before},
+            "text.synthetic": f"written:{self.text}",
+            "write.by": before,
+            "write.name": self.text,
+            "write.seed": base.write.seed + self.number - 1,
+        }
 
     def _direct_config(self) -> DistillConfig:
         """The last student from the first teacher, for as many steps as the links together."""
         chain = self.chain
         links = [link for link in chain.links() if not link.is_direct]
-        first, last = links[0].config(), links[-1].config()
+        first = links[0].config()
+        last = first if chain.settings.kind == "on_policy" else links[-1].config()
         changes = {
             "capture.name": self.cache,
             "teacher": first.teacher.model_dump(),
@@ -151,10 +185,11 @@ def create_chain(name: str, config: DistillConfig, *, owner: str = "") -> Chain:
     RunError for a name taken by another chain, RoomError for what the room does not allow.
     """
     if config.chain.kind is None:
-        raise ConfigError("this config describes no chain: set chain.kind to progressive, iterative or born_again.")
+        raise ConfigError("this config describes no chain: set chain.kind to progressive, iterative, born_again or on_policy.")
     if room.policy() is not None and not owner:
         raise RoomError("a chain in a room needs the name of its visitor. Log in, or start it from a terminal outside the room.")
-    kept = config.changed(train=config.train.changed(name=None), capture=config.capture.changed(name=None))
+    names = {section: getattr(config, section).changed(name=None) for section in ("train", "capture", "write")}  # the links' own
+    kept = config.changed(**names)
     draft = Chain(name=checked_name(name, "chain"), config=kept.model_dump(mode="json"), sizes=[{}] * kept.chain.num_links, created_s=0)
     links = [link for link in draft.links() if not link.is_direct]
     made = draft.model_copy(update={"sizes": sizes_along([link.config() for link in links], kept), "owner": owner})

@@ -49,9 +49,7 @@ def _teacher_row(chain: Chain) -> Row:
 
 def _row(link: Link) -> Row:
     config = link.config()
-    runs = {name: _status(name) for name in (link.capture_id, link.name, link.judged_id)}
-    if link.is_direct:
-        del runs[link.capture_id]  # the first link's
+    runs = {name: _status(name) for name in link.run_ids}
     row: Row = {
         "name": link.name,
         "link": "direct" if link.is_direct else link.number,
@@ -61,7 +59,7 @@ def _row(link: Link) -> Row:
         "steps": config.train.max_steps,
         **dict.fromkeys(FIGURES),
         "train_s": _seconds(runs[link.name]),
-        "before_s": 0.0 if link.is_direct else _seconds(runs[link.capture_id]),
+        "before_s": sum(_seconds(status) or 0.0 for name, status in runs.items() if name not in (link.name, link.judged_id)),
         "cache_bytes": 0 if link.is_direct else folder_bytes(caches_dir() / link.cache),
     }
     judged = runs[link.judged_id]

@@ -11,6 +11,7 @@ KINDS = {
     "progressive": later("smaller and smaller students"),
     "iterative": later("the student teaches the next one"),
     "born_again": later("born again, from hard labels"),
+    "on_policy": later("the student writes, the teacher reads"),
 }
 """chain.kind -> what a form calls it."""
 STATES = {

@@ -15,6 +15,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "several_teachers": ("form", "merge"),
     "chains": ("form", "chain"),
     "self_distillation": ("form", "chain"),
+    "on_policy": ("form", "chain"),
     "adversarial": ("step", "loss"),
     "context": ("step", "cache"),
     "structure": ("step", "student"),

@@ -1,9 +1,13 @@
 """Teacher -> middle student -> small one, beside the small one straight from the teacher: as many steps in all, the small one a quarter
 as wide as the teacher, where a chain is said to help (Mirzadeh et al. 2020, arXiv:1902.03393)."""
 
+import time
+
+from ... import jobs
 from ...chain import create_chain
 from ...comparison.rows import folder_bytes
 from ...config import DistillConfig
+from ...paths import texts_dir
 from ...runs import open_run
 from ..techniques import Bench, Outcome, Pair, cache_bytes
 
@@ -24,6 +28,10 @@ def reached_by(bench: Bench, name: str, config: DistillConfig) -> Outcome:
     train_s, peak_gib, before_s, more_bytes, last = 0.0, 0.0, 0.0, 0, ""
     for link in create_chain(name, config).links():
         cache = bench.plain_cache()
+        if link.writes:
+            started = time.monotonic()
+            bench.work(jobs.new_writing(link.config(), name=link.write_id))
+            before_s, more_bytes = before_s + time.monotonic() - started, more_bytes + folder_bytes(texts_dir() / link.text)
         if link.number > 1:
             more_bytes += folder_bytes(open_run(last).model_folder)  # the teacher of this link
             cache, seconds = bench.capture(link.config())
