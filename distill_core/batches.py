@@ -13,6 +13,7 @@ from .cache.shards import read_rows
 from .config import LossConfig
 from .errors import ConfigError
 from .losses import IGNORE_INDEX, check_targets
+from .positions import most_uncertain, ranks_to_keep
 
 Tensors = dict[str, torch.Tensor]
 SORTED_STEPS = 50
@@ -83,10 +84,18 @@ class Collate:
                 f"cache {cache.name} was captured with select 'topk+sample': drawn entries give the forward KL's gradient, not that of "
                 f"loss.divergence '{loss.divergence}'. Use forward_kl, or capture with --capture.select topk."
             )
+        self.by = loss.positions if loss.position_share < 1 else "all"
+        if self.by == "entropy":
+            cache.read_also("teacher_entropy")
 
     def __call__(self, windows: list[int]) -> Tensors:
         rows = self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k, with_drawn=True)
-        batch = to_tensors(rows if self.cache.packing else without_idle_end(rows))
+        if self.by == "entropy":
+            rows["targets"] = most_uncertain(rows["targets"], rows["teacher_entropy"], self.loss.position_share)
+        rows = rows if self.cache.packing else without_idle_end(rows)
+        batch = to_tensors(rows)
+        if self.by == "gap":
+            batch["gap_ranks"] = ranks_to_keep(rows["targets"], self.loss.position_share)
         names = ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels")
         check_targets(*(batch[name].flatten(0, 1) for name in names), vocab_size=self.cache.plan.vocab_size)  # milliseconds
         return batch

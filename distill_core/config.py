@@ -106,5 +106,6 @@ def hard_label_twin(config: DistillConfig) -> DistillConfig:
     """The equal-budget comparison: same student, steps and data, learning from the text's own next tokens only."""
     name = f"{config.train.name}-hard-labels" if config.train.name else None
     return config.changed(
-        loss=config.loss.changed(kl_weight=0.0, ce_weight=1.0, adversarial_weight=0.0), train=config.train.changed(name=name)
+        loss=config.loss.changed(kl_weight=0.0, ce_weight=1.0, adversarial_weight=0.0, positions="all", position_share=1.0),
+        train=config.train.changed(name=name),
     )

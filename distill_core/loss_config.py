@@ -8,6 +8,7 @@ from .section import Positive, Section, Share
 
 Divergence = Literal["forward_kl", "reverse_kl", "jsd"]
 Tail = Literal["bucket", "renormalize", "drop"]
+Positions = Literal["all", "entropy", "gap"]
 Impl = Literal["auto", "reference", "chunked", "triton", "tiled"]
 
 
@@ -38,6 +39,11 @@ class LossConfig(Section):
     """The mass outside the top K: 'bucket' keeps it as one entry (unbiased), 'renormalize' spreads it over the K, 'drop' leaves it out."""
     top_k: Positive | None = None
     """Use fewer entries than the cache holds; what is cut goes to the tail."""
+    positions: Positions = "all"
+    """Which positions are learned from: 'all'; 'entropy': those where the teacher is least sure; 'gap': those where the student is furthest
+    from the teacher now."""
+    position_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """'entropy' and 'gap': the share of each window's positions that is learned from. Judging always looks at all of them."""
     impl: Impl = "auto"
     """Which implementation computes it."""
     chunk_tokens: Positive | None = None
@@ -47,4 +53,6 @@ class LossConfig(Section):
     def _learns(self) -> Self:
         if self.kl_weight == 0 and self.ce_weight == 0:
             raise ValueError("loss.kl_weight and loss.ce_weight are both 0: nothing would be learned. Set one of them above 0")
+        if self.positions == "all" and self.position_share < 1:
+            raise ValueError(f"loss.position_share {self.position_share:g} needs loss.positions 'entropy' or 'gap', not 'all'")
         return self

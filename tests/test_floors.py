@@ -21,7 +21,7 @@ FLOORS = {
     },
     2: {
         "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "independence", "losses", "models",
-        "multipliers", "perturbation", "routers", "scoring", "sparse", "students", "view_reading",
+        "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "students", "view_reading",
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "write"},
     4: {

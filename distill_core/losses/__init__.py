@@ -12,11 +12,22 @@ from .choice import available_impls, default_chunk_tokens
 from .compiled import topk_kl_compiled
 from .contract import IGNORE_INDEX, LossParts
 from .floors import loss_floor
+from .gaps import gap_rows
 from .prepare import prepare
 from .targets import check_targets
 from .workspace import Workspace
 
-__all__ = ["IGNORE_INDEX", "LossParts", "Workspace", "available_impls", "check_targets", "default_chunk_tokens", "loss_floor", "topk_kl"]
+__all__ = [
+    "IGNORE_INDEX",
+    "LossParts",
+    "Workspace",
+    "available_impls",
+    "check_targets",
+    "default_chunk_tokens",
+    "gap_rows",
+    "loss_floor",
+    "topk_kl",
+]
 
 
 def topk_kl(

@@ -2,7 +2,7 @@
 
 # N: tokens   V: real vocabulary   R: all rows of the head   D: hidden size
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -86,13 +86,20 @@ def make_job(hidden_ND: Tensor, lm_head_RD: Tensor, targets: Targets, knobs: Kno
     )
 
 
+@contextlib.contextmanager
+def bare(hidden_ND: Tensor, job: Job) -> Iterator[None]:
+    """Inside: no graph, no autocast, and the products by the library that the job chose."""
+    device_type = hidden_ND.device.type
+    no_autocast = torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else contextlib.nullcontext()
+    with torch.no_grad(), no_autocast, by_onednn(is_on=job.is_by_onednn):
+        yield
+
+
 def run(
     hidden_ND: Tensor, lm_head_RD: Tensor, bias_R: Tensor | None, compute: Compute, job: Job, needs: list[bool]
 ) -> tuple[RowSums, Gradients]:
     """The computation itself: no graph, no autocast."""
-    device_type = hidden_ND.device.type
-    no_autocast = torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else contextlib.nullcontext()
-    with torch.no_grad(), no_autocast, by_onednn(is_on=job.is_by_onednn):
+    with bare(hidden_ND, job):
         return compute(hidden_ND.detach(), lm_head_RD.detach(), None if bias_R is None else bias_R.detach(), job, needs)
 
 

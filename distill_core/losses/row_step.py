@@ -60,6 +60,17 @@ def _row_block(x_CV: Tensor, targets: Targets, knobs: Knobs, *, with_gradient: b
     return sums
 
 
+def divergence_rows(x_CV: Tensor, targets: Targets, knobs: Knobs) -> Tensor:
+    """Each row's divergence from the teacher, [C], nats, T^2 not in it; x_CV is overwritten, no gradient."""
+    if knobs.logit_softcap is not None:
+        _softcap_(x_CV, knobs, with_gradient=False)
+    entries = read_entries(x_CV, targets)
+    x_CV.scatter_(-1, targets.ids_NK, -math.inf)
+    tail_C = _tail_softmax_(x_CV, x_CV.amax(dim=-1, keepdim=True), targets)
+    log_p_CB = torch.log_softmax(closure.student_buckets(entries.y_CK, tail_C, targets), dim=-1)
+    return closure.kl_rows(log_p_CB, closure.teacher_log_buckets(targets, knobs)[0], knobs).value_C
+
+
 def _softcap_(x_CV: Tensor, knobs: Knobs, *, with_gradient: bool) -> Tensor | None:
     """x becomes y = cap / T * tanh(x); gives dy/dx = cap / T * (1 - tanh(x)^2) = cap / T - y^2 / (cap / T) if it will be needed."""
     assert knobs.logit_softcap is not None

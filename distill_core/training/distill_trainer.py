@@ -14,8 +14,9 @@ from ..batches import model_inputs
 from ..cache import Cache
 from ..config import LossConfig
 from ..group import ALONE, Group
-from ..heads import HeadOps, read_head, run_body
-from ..losses import IGNORE_INDEX, Workspace, loss_floor, topk_kl
+from ..heads import Body, Head, HeadOps, read_head, run_body
+from ..losses import IGNORE_INDEX, Workspace, gap_rows, loss_floor, topk_kl
+from ..positions import num_learned, with_widest_gaps
 from ..routers import router_loss_weight
 from .adversarial import Adversarial
 from .checkpoints import full_disk_named
@@ -53,7 +54,7 @@ class DistillTrainer(transformers.Trainer):
 
         Their gradients are averaged, not summed, so each divides by the mean count per process.
         """
-        counts = [(batch["labels"] != IGNORE_INDEX).sum() for batch in batch_samples]
+        counts = [num_learned(batch) for batch in batch_samples]
         total = torch.stack(counts).sum().to(device) if counts else torch.ones((), device=device)
         return self.group.sum(total).clamp(min=1) / self.group.count
 
@@ -65,6 +66,8 @@ class DistillTrainer(transformers.Trainer):
         balance = self.needs_router_loss
         body = run_body(model, with_router_loss=balance, **model_inputs(inputs, packing=self.cache.packing, mask_padding=balance))
         head = read_head(model, self.head_ops)
+        if "gap_ranks" in inputs:
+            inputs = self.where_furthest(inputs, body, head)
         teacher = {
             name: inputs[name].flatten(0, 1) for name in ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels", "gold_logprob")
         }
@@ -110,6 +113,30 @@ class DistillTrainer(transformers.Trainer):
         sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid, *added)
         self.step_sums.append(torch.stack([value.detach().double() for value in sums]))
         return total
+
+    def where_furthest(self, inputs: dict[str, Any], body: Body, head: Head) -> dict[str, Any]:
+        """The micro-batch with the positions of loss.positions 'gap' only: the student's distance from the teacher now, without a graph."""
+        loss = self.distill_loss
+        gap_M = gap_rows(
+            body.hidden_BLD[:, :-1].flatten(0, 1),
+            head.weight_VD,
+            inputs["teacher_ids"].flatten(0, 1),
+            inputs["teacher_logprobs"].flatten(0, 1),
+            teacher_tail_N=inputs["teacher_tail"].flatten(),
+            labels_N=inputs["labels"].flatten(),
+            valid_rows=inputs["valid_rows"],
+            bias_V=head.bias_V,
+            logit_scale=head.logit_scale,
+            logit_softcap=head.logit_softcap,
+            vocab_size=self.cache.plan.vocab_size,
+            temperature=loss.temperature,
+            divergence=loss.divergence,
+            jsd_weight=loss.jsd_weight,
+            tail=loss.tail,
+            chunk_tokens=loss.chunk_tokens,
+            workspace=self.workspace,
+        )
+        return with_widest_gaps(inputs, gap_M)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """To the callbacks only: metrics.jsonl is the history, and checkpoints do not grow with it."""
