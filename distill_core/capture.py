@@ -20,7 +20,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from . import catalog, corpus, generation, metrics, models, view_reading
+from . import catalog, corpus, generation, images, metrics, models, view_reading
 from .cache import Cache, CacheWriter, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache, verify_records
 from .cache.codecs import EMPTY_ID
 from .cache.estimate import bytes_per_position
@@ -48,7 +48,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     progress.phase("reading the text")
     facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
     tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
-    aligner = corpus.context_of(config, tokenizer)
+    aligner = images.aligner_of(config, tokenizer)
     text = corpus.build_windows(config.text, tokenizer, aligner=aligner)
     for note in text.notes:
         progress.say(note)
@@ -58,9 +58,8 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     progress.phase("taking the teacher's fingerprint")
     device = pick_device(config.device)
     dtype = dtype_in_memory(facts, config.teacher.dtype, str(device))
-    plan = make_plan(
-        config, windows, tokenizer, weights=models.weights_fingerprint(config.teacher.model, config.teacher.revision), dtype=dtype
-    )
+    weights = models.weights_fingerprint(config.teacher.model, config.teacher.revision)
+    plan = make_plan(config, windows, tokenizer, weights=weights, dtype=dtype, beside=images.fields_of(aligner, windows))
     if plan.top_k < config.capture.top_k:
         progress.say(f"capture.top_k {config.capture.top_k:,} is more than the vocabulary: all {plan.vocab_size:,} tokens are kept")
     folder = caches_dir() / checked_name(config.capture.name or default_name(config, plan), "cache")
@@ -133,7 +132,8 @@ def _load_teacher(work: _Work) -> tuple[Any, Head]:
     """The teacher in memory and its head, checked to be what the capture takes them for."""
     teacher, device = work.config.teacher, str(pick_device(work.config.device))
     work.progress.phase(f"loading the teacher {teacher.model} ({show_count(work.facts.num_parameters)} parameters)")
-    model = models.load_model(teacher.model, revision=teacher.revision, dtype=work.dtype, device=device).eval()
+    sees = work.config.text.image_column is not None
+    model = models.load_model(teacher.model, revision=teacher.revision, dtype=work.dtype, device=device, sees_images=sees).eval()
     head = widened(read_head(model, probe_head(model, work.plan.vocab_size)))
     check_independence(model, work.plan.vocab_size, packing=work.config.text.packing and work.aligner is None, trained=False)
     return model, head
@@ -168,7 +168,7 @@ def _capture_shards(work: _Work, writer: CacheWriter, todo: list[ShardPlan], mod
         for first in range(0, len(order), capture.batch_windows):
             progress.stop_if_asked()
             picked = order[first : first + capture.batch_windows]
-            batches.append(_read_batch(model, head, part, picked, plan, capture.head_chunk_tokens))
+            batches.append(_read_batch(work, model, head, part, picked))
             done += len(picked)
             tokens += view_reading.tokens_read(part, picked, plan.window_tokens)
             left = progress.at(done, total, "windows")
@@ -198,16 +198,18 @@ def longest_first(doc_lens: list[list[int]], shard: ShardPlan) -> NDArray[np.int
     return shard.first_window + np.argsort([-length for length in lengths], kind="stable")
 
 
-def _read_batch(model: Any, head: Head, windows: Any, picked: NDArray[np.int64], plan: Plan, chunk_tokens: int) -> SparseRows:
-    sizes: dict[str, Any] = {"top_k": plan.top_k, "vocab_size": plan.vocab_size, "chunk_tokens": chunk_tokens}
+def _read_batch(work: _Work, model: Any, head: Head, windows: Any, picked: NDArray[np.int64]) -> SparseRows:
+    plan = work.plan
+    sizes: dict[str, Any] = {"top_k": plan.top_k, "vocab_size": plan.vocab_size, "num_exact": plan.num_exact}
+    sizes["chunk_tokens"] = work.config.capture.head_chunk_tokens
     if windows.views is not None:
-        seed = _seed(windows.input_ids_NL[picked])
-        return view_reading.read_views(model, head, windows, picked, at_once=len(picked), num_exact=plan.num_exact, seed=seed, **sizes)
+        sizes |= {"at_once": len(picked), "seed": _seed(windows.input_ids_NL[picked])}
+        return view_reading.read_views(model, head, work.aligner, windows, picked, **sizes)
     longest = max(2, *(sum(windows.doc_lens[window]) for window in picked))
     ids_BL = torch.from_numpy(windows.input_ids_NL[picked, :longest].astype(np.int64))
     positions_BL = torch.from_numpy(np.stack([position_ids(windows.doc_lens[i], plan.window_tokens)[:longest] for i in picked]))
     targets_BP = torch.from_numpy(windows.targets_NP[picked, : longest - 1])
-    sizes |= {"packing": plan.packing, "num_exact": plan.num_exact, "seed": _seed(ids_BL.numpy())}
+    sizes |= {"packing": plan.packing, "seed": _seed(ids_BL.numpy())}
     return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes)
 
 
@@ -246,8 +248,8 @@ def _last_words(work: _Work, model: Any) -> Teacher:
     """What can only be asked while the teacher is in memory: continuations to read, and how fast it writes them."""
     config, tokenizer, heldout, facts = work.config, work.tokenizer, work.text.heldout, work.facts
     work.progress.phase("the teacher writes samples")
-    prompts, read = view_reading.prompts(heldout, num_prompts=config.capture.num_samples)
-    written = generation.continuations(model, tokenizer, read, num_tokens=config.capture.sample_tokens)
+    prompts, read, others = view_reading.prompts(heldout, work.aligner, num_prompts=config.capture.num_samples)
+    written = generation.continuations(model, tokenizer, read, num_tokens=config.capture.sample_tokens, others=others)
     return Teacher(
         model=config.teacher.model,
         architecture=facts.architecture,
@@ -271,11 +273,11 @@ def _text_record(work: _Work, model: Any, head: Head) -> dict[str, Any]:
     record = {name: getattr(work.text, name) for name in names}
     if work.aligner is None:
         return record
-    work.progress.phase("the teacher reads the held-out text without its context")
+    work.progress.phase("the teacher reads the held-out text as the student does")
     plan, capture = work.plan, work.config.capture
     kept: dict[str, Any] = {"top_k": plan.num_ranked, "vocab_size": plan.vocab_size, "chunk_tokens": capture.head_chunk_tokens}
-    without = view_reading.without_views(model, head, work.text.heldout, at_once=capture.batch_windows, **kept)
-    return record | {"context": work.aligner.to_record(), "teacher_without_context": without}
+    without = view_reading.without_views(model, head, work.aligner, work.text.heldout, at_once=capture.batch_windows, **kept)
+    return record | work.aligner.to_record() | {"teacher_without_context": without}
 
 
 def _versions() -> dict[str, str]:

@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from . import corpus, models
+from . import models
 from .cache import Fingerprint, Plan, ShardPlan
 from .config import DistillConfig, TextConfig
 from .errors import ConfigError
 
 
-def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *, weights: dict[str, Any], dtype: str) -> Plan:
-    """The frozen plan: which windows go into which shard, and all that decides what the teacher says."""
+def make_plan(
+    config: DistillConfig,
+    windows: dict[str, Any],
+    tokenizer: Any,
+    *,
+    weights: dict[str, Any],
+    dtype: str,
+    beside: dict[str, str] | None = None,
+) -> Plan:
+    """The frozen plan: which windows go into which shard, and all that decides what the teacher says; `beside`: what it reads besides."""
     vocabulary = models.vocabulary(tokenizer)
     vocab_size = max(vocabulary.values()) + 1
     num_exact = config.capture.num_ranked if config.capture.select != "topk" else None
@@ -35,8 +43,8 @@ def make_plan(config: DistillConfig, windows: dict[str, Any], tokenizer: Any, *,
         "text.num_windows": str(len(windows["train"])),
         "text.num_heldout_windows": str(len(windows["heldout"])),
         "text.windows_sha256": _windows_sha256(windows),
-        **corpus.context_fields(config.capture),
         **_synthetic_fields(config.text),
+        **(beside or {}),
         "capture.top_k": str(min(config.capture.top_k, vocab_size)),
         "capture.select": config.capture.select,
         "capture.num_exact": str(num_exact),

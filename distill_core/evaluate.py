@@ -173,14 +173,14 @@ def teacher_row(cache: Cache) -> Row:
 
 
 def without_context_row(cache: Cache) -> list[Row]:
-    """The teacher without the context that it read in the capture, judged like a student; none where there was no context."""
+    """The teacher without the context, or the images, that it had in the capture, judged like a student; none where it had none."""
     found = cache.manifest.text.get("teacher_without_context")
     if found is None:
         return []
     nll_sum = found["nll"] * cache.manifest.num_positions("heldout")
     num_bytes = sum(entry.num_text_bytes for entry in cache.manifest.entries_of("heldout"))
     measured = quality(nll=found["nll"], bits_per_byte=bits_per_byte(nll_sum, num_bytes), kl=found["kl"], agreement=found["agreement"])
-    return [{"who": "without context", **measured}]
+    return [{"who": "without images" if "images" in cache.manifest.text else "without context", **measured}]
 
 
 def untrained_row(judged: Run) -> Row:

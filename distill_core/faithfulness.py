@@ -74,10 +74,10 @@ def compare(cache: Cache, *, num_windows: int = 8, device: str = "auto", progres
     """Run the cache's teacher again on evenly spaced training windows. Raises CacheError if it is another teacher now, ModelError."""
     say = progress or (lambda _: None)
     config, plan = from_dict(cache.manifest.config), cache.plan
-    if "context" in cache.manifest.text:
+    if "teacher_without_context" in cache.manifest.text:
         raise CacheError(
-            f"cache {cache.name}: its teacher read a context before every document, which is not in the windows, so it cannot be asked "
-            "again from them. Capture again under another name and compare the two manifests' sha256 (cache info)."
+            f"cache {cache.name}: its teacher had a context or images, which are not in the windows, so it cannot be asked again from "
+            "them. Capture again under another name and compare the two manifests' sha256 (cache info)."
         )
     say(f"loading the teacher {config.teacher.model}")
     check_teacher(cache)

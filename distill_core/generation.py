@@ -40,13 +40,15 @@ class FirstToken(BaseStreamer):
 
 
 @torch.no_grad()
-def continuations(model: Any, tokenizer: Any, prompts: list[list[int]], *, num_tokens: int) -> Continuations:
-    """Greedy, one prompt at a time, up to num_tokens or the text's own end."""
+def continuations(
+    model: Any, tokenizer: Any, prompts: list[list[int]], *, num_tokens: int, others: list[dict[str, Any]] | None = None
+) -> Continuations:
+    """Greedy, one prompt at a time, up to num_tokens or the text's own end; `others`: what the model is called with besides each prompt."""
     model.eval()
     device = next(model.parameters()).device
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     texts, waits, num_generated, started = [], [], 0, time.perf_counter()
-    for prompt in prompts:
+    for prompt, other in zip(prompts, others or [{}] * len(prompts), strict=True):
         ids_1L = torch.tensor([prompt], device=device)
         first = FirstToken()
         made = model.generate(
@@ -57,6 +59,7 @@ def continuations(model: Any, tokenizer: Any, prompts: list[list[int]], *, num_t
             pad_token_id=padding,
             use_cache=True,
             streamer=first,
+            **{name: tensor.to(device) for name, tensor in other.items()},
         )[0, len(prompt) :]
         num_generated += len(made)
         waits += [first.waited_s] if first.waited_s is not None else []

@@ -18,6 +18,11 @@ from torch import nn
 
 from .errors import ModelError
 
+APART = (
+    "pad_token_id", "image_token_id", "image_token_index", "video_token_id", "audio_token_id", "vision_start_token_id",
+    "vision_end_token_id",
+)  # fmt: skip
+"""Where a config names the tokens that stand for no text."""
 PROBE_LIMITS = (1e-2, 3e4)
 """Smallest and largest raw logit fed to the model: small ones show a scale, large ones a cap; float16 still holds both."""
 
@@ -170,12 +175,14 @@ def head_inputs(model: nn.Module, **inputs: Any) -> torch.Tensor:
 
 
 def sample_ids(model: nn.Module, vocab_size: int, num_tokens: int) -> torch.Tensor:
-    """The same random ids below vocab_size every time, [1, num_tokens]; never the padding token, which some models treat apart."""
+    """The same random ids below vocab_size every time, [1, num_tokens]; never padding or an image's place, which models treat apart."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (1, num_tokens), generator=generator)
-    padding = getattr(getattr(unwrapped(model), "config", None), "pad_token_id", None)
-    if padding is not None:
-        ids[ids == padding] = (padding + 1) % vocab_size
+    config = getattr(unwrapped(model), "config", None)
+    apart = {token_id for name in APART if isinstance(token_id := getattr(config, name, None), int)}
+    plain = next(number for number in range(vocab_size) if number not in apart)
+    for token_id in apart:
+        ids[ids == token_id] = next((number for number in range(token_id + 1, vocab_size) if number not in apart), plain)
     return ids.to(next(model.parameters()).device)
 
 

@@ -95,26 +95,27 @@ def gains(student: Scores, baseline: Scores) -> Row:
 
 
 def context_gap(rows: list[Row]) -> list[str]:
-    """A sentence: how far the teacher is from itself without its context, and the student before and after; none without a context.
+    """A sentence: how far the teacher is from itself without its context or images, and the student before and after; none without.
 
-    The gap is KL(teacher with the context || reader without it), nats per token; the student has closed the share 1 - its own / the
-    teacher's own of it, which is below 0 while it is further away than the teacher that simply lost its context.
+    The gap is KL(teacher with them || reader without), nats per token; the student has closed the share 1 - its own / the
+    teacher's own of it, which is below 0 while it is further away than the teacher that simply lost them.
     """
     kl_of = {row["who"]: row["kl_to_teacher"] for row in rows}
-    if "without context" not in kl_of:
+    own = kl_of.get("without context", kl_of.get("without images"))
+    if own is None:
         return []
-    own, after = kl_of["without context"], kl_of["student"]
+    after = kl_of["student"]
     before = f"{kl_of['untrained student']:.3f}" if "untrained student" in kl_of else "not measured"
     if own <= 0:
-        return ["The context changes nothing in what the teacher says of this text."]
+        return ["The context, or the images, change nothing in what the teacher says of this text."]
     if after >= own:
         return [
-            f"Without its context the teacher is {own:.3f} nats per token from what it says with it; the student is {after:.3f} from it "
-            f"({before} before training): further than the teacher that lost its context, so it is not learned yet."
+            f"Without its context or images the teacher is {own:.3f} nats per token from what it says with them; the student is "
+            f"{after:.3f} from that ({before} before training): further than the teacher without them, so they are not learned yet."
         ]
     return [
-        f"Without its context the teacher is {own:.3f} nats per token from what it says with it; the student, which never sees it, "
-        f"is {after:.3f} from it ({before} before training): {1 - after / own:.0%} of that gap is closed."
+        f"Without its context or images the teacher is {own:.3f} nats per token from what it says with them; the student, which never sees "
+        f"them, is {after:.3f} from that ({before} before training): {1 - after / own:.0%} of that gap is closed."
     ]
 
 

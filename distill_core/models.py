@@ -56,13 +56,20 @@ def load_config(source: str, *, revision: str | None = None) -> Any:
     except (ValueError, OSError, KeyError, ImportError, TypeError) as error:
         raise _refusal(source, error) from error
     named = config.architectures or []
-    causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or _sees_images(config)
     if not causal or (named and not any(name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in named)):
         raise ModelError(
             f"model {source} is a {named[0] if named else type(config).__name__}, not a causal language model. "
             "Pick one that predicts the next token (its class ends in ForCausalLM)."
         )
     return config
+
+
+def _sees_images(config: Any) -> bool:
+    """Whether transformers has a model that reads images and text from left to right for this config."""
+    import transformers
+
+    return type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING and not getattr(config, "is_encoder_decoder", False)
 
 
 def load_model(
@@ -72,12 +79,13 @@ def load_model(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device = "cpu",
     quantization: Any = None,
+    sees_images: bool = False,
 ) -> Any:
     """A causal language model in eval mode on the device, whole and ready for save_pretrained.
 
     `source`: 'builtin', a Hugging Face id, a local folder, a .gguf file or 'run:NAME'. `dtype` none: float32 on a CPU, as stored
     on a GPU (a GGUF file, unpacked: bfloat16). `quantization`: transformers' config for weights in few bits, around which adapters
-    learn.
+    learn. `sees_images`: the whole image-text model, of families that have a text-only class too.
     Raises ModelError: missing, gated, offline, pickles only, own code, not a causal model, weights that are not in the files
     (transformers would fill them with noise).
     """
@@ -85,6 +93,9 @@ def load_model(
 
     device = torch.device(device)
     config = load_config(source, revision=revision)
+    kind: Any = transformers.AutoModelForCausalLM
+    if sees_images or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = transformers.AutoModelForImageTextToText
     folder, extra = _place(source, revision, weights=True)
     if not extra:
         weight_names((path.name for path in folder.iterdir()), source)
@@ -99,7 +110,7 @@ def load_model(
     if quantization is not None:
         extra = {"quantization_config": quantization, "device_map": {"": str(device)}}
     try:
-        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded: Any = kind.from_pretrained(
             folder,
             dtype=dtype,
             trust_remote_code=False,
@@ -165,6 +176,29 @@ def load_tokenizer(source: str, *, revision: str | None = None) -> Any:
             "Pick a model with a tokenizer.json."
         )
     return tokenizer
+
+
+def load_processor(source: str, *, revision: str | None = None) -> Any:
+    """What turns images into a model's inputs. Raises ModelError for a model that sees none, or whose processor is of a kind that cannot be
+    served (own code, no placeholder in the text)."""
+    import transformers
+
+    if not _sees_images(load_config(source, revision=revision)):
+        raise ModelError(
+            f"model {source} reads text only, but text.image_column gives it images. Pick an image-text model (its class ends in "
+            "ForConditionalGeneration), or leave text.image_column out."
+        )
+    folder, _ = _place(source, revision, weights=False)
+    try:
+        processor = transformers.AutoProcessor.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, ImportError, TypeError, RuntimeError) as error:
+        raise _refusal(source, error) from error
+    if not getattr(processor, "image_token", None):
+        raise ModelError(
+            f"model {source}: its processor ({type(processor).__name__}) puts no placeholder for images into the text, so an image's "
+            "tokens cannot be told from the text's. Pick another model."
+        )
+    return processor
 
 
 def weights_fingerprint(source: str, revision: str | None = None) -> dict[str, Any]:

@@ -70,7 +70,10 @@ TECHNIQUES: dict[str, Technique] = {
     "context": Technique(
         title=later("Learning an instruction by heart"),
         when=later("Use it when the teacher needs a long instruction or examples in its prompt: the student learns to do without."),
-        costs=later("The teacher reads the instruction again with every document; training costs what it always does."),
+        costs=later(
+            "The teacher reads the instruction again before every document, and the held-out text once more; "
+            "training costs what it always does."
+        ),
         command="capture --capture.context_file instruction.txt",
     ),
     "structure": Technique(
@@ -93,9 +96,14 @@ TECHNIQUES: dict[str, Technique] = {
     ),
     "images": Technique(
         title=later("Teachers that see pictures"),
-        when=later("Use it when the teacher reads pictures and text: the student may see both, or learn from the text alone."),
-        costs=later("Pictures become hundreds of tokens each; the cache may keep them, at their own size."),
-        command="capture --text.source pairs.parquet --text.image_column image",
+        when=later(
+            "Use it when the teacher needs a picture to know what a text speaks of: the student learns to say the same from the text alone."
+        ),
+        costs=later(
+            "The teacher reads each picture as up to some thousand tokens before its text; one pair to a window; "
+            "training costs what it always does."
+        ),
+        command="capture --text.source pairs.parquet --text.image_column image --text.packing false",
     ),
 }
 """Name, as `bench techniques --only` knows it -> technique, in the order of the screen."""

@@ -1,8 +1,8 @@
 """The sections 'teacher' and 'text': who speaks, and of what."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .section import Positive, Section
 
@@ -32,6 +32,9 @@ class TextConfig(Section):
     """Commit or tag of a Hugging Face dataset."""
     column: str = "text"
     """Column with the text, or with chat messages (a list of {'role', 'content'})."""
+    image_column: str | None = None
+    """Column with the image of each text, for a teacher that sees images: the file's bytes, or its path (from the text's own folder). Local
+    .parquet and .jsonl only, and one pair to a window (packing off)."""
     assistant_only_loss: bool = True
     """Chat messages: learn only what the assistant says."""
     window_tokens: Annotated[int, Field(ge=8)] = 256
@@ -48,3 +51,9 @@ class TextConfig(Section):
     """Written text to train on as well, such as 'written:NAME'; what is held out is always of text.source."""
     synthetic_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the training windows that are of text.synthetic, where there is one; 1: all."""
+
+    @model_validator(mode="after")
+    def _one_pair_to_a_window(self) -> Self:
+        if self.image_column is not None and self.packing:
+            raise ValueError("text.image_column needs text.packing false: one pair of image and text to a window")
+        return self

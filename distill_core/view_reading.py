@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from . import generation
 from .cache.tail import AT_ONE
-from .corpus import View, Windows
+from .corpus import Aligner, View, Windows
 from .errors import ConfigError
 from .heads import Head, head_inputs
 from .losses import topk_kl
 from .sparse import SparseRows, sparse_rows
 
-Asked = tuple[NDArray[Any], NDArray[Any]]
-"""(ids to read [S], the positions whose next token is asked for)."""
+Asked = tuple[NDArray[Any], NDArray[Any], View | None]
+"""(ids to read [S], the positions whose next token is asked for, the view they are of)."""
 
 
 def check_length(windows: dict[str, Windows], max_positions: int | None) -> None:
@@ -32,8 +32,9 @@ def check_length(windows: dict[str, Windows], max_positions: int | None) -> None
     if longest is not None and max_positions is not None and len(longest.ids_S) > max_positions:
         own = len(longest.places_T)
         raise ConfigError(
-            f"capture.context takes {len(longest.ids_S) - own:,} tokens; with the longest document ({own:,}) the teacher would read "
-            f"{len(longest.ids_S):,}, but it has {max_positions:,} positions. Shorten the context, or set a smaller text.window_tokens."
+            f"the {'image' if longest.image else 'context'} takes {len(longest.ids_S) - own:,} tokens; with the longest document ({own:,}) "
+            f"the teacher would read {len(longest.ids_S):,}, but it has {max_positions:,} positions. "
+            "Shorten the context, or set a smaller text.window_tokens."
         )
 
 
@@ -45,17 +46,19 @@ def tokens_read(windows: Windows, picked: NDArray[Any], window_tokens: int) -> i
 
 
 @torch.no_grad()
-def read_views(model: Any, head: Head, windows: Windows, picked: NDArray[Any], *, at_once: int, **kept: Any) -> SparseRows:
+def read_views(
+    model: Any, head: Head, aligner: Aligner, windows: Windows, picked: NDArray[Any], *, at_once: int, **kept: Any
+) -> SparseRows:
     """What the teacher says of the windows' targets behind their views, rows in the windows' order; `kept`: as for sparse_rows."""
-    hidden_RD, gold_R = _hidden_rows(model, head, windows, picked, _through_views, at_once)
+    hidden_RD, gold_R = _hidden_rows(model, head, aligner, windows, picked, _through_views, at_once)
     return sparse_rows(hidden_RD, gold_R, head, **kept)
 
 
 def _through_views(windows: Windows, window: int) -> list[Asked]:
     assert windows.views is not None
-    asked = []
+    asked: list[Asked] = []
     for view, learned_T in zip(windows.views[window], _learned(windows, window), strict=True):
-        asked.append((view.ids_S, view.places_T[learned_T] - 1))
+        asked.append((view.ids_S, view.places_T[learned_T] - 1, view))
     return asked
 
 
@@ -63,7 +66,7 @@ def _as_they_are(windows: Windows, window: int) -> list[Asked]:
     starts = np.cumsum([0, *windows.doc_lens[window]])
     ids_L = windows.input_ids_NL[window]
     learned = _learned(windows, window)
-    return [(ids_L[start:end], found - 1) for start, end, found in zip(starts[:-1], starts[1:], learned, strict=True)]
+    return [(ids_L[start:end], found - 1, None) for start, end, found in zip(starts[:-1], starts[1:], learned, strict=True)]
 
 
 def _learned(windows: Windows, window: int) -> list[NDArray[Any]]:
@@ -75,7 +78,7 @@ def _learned(windows: Windows, window: int) -> list[NDArray[Any]]:
 
 @torch.no_grad()
 def _hidden_rows(
-    model: Any, head: Head, windows: Windows, picked: NDArray[Any], asked_of: Any, at_once: int
+    model: Any, head: Head, aligner: Aligner, windows: Windows, picked: NDArray[Any], asked_of: Any, at_once: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(hidden states [R, D] that predict the windows' targets, those targets [R]); the longest documents are read first."""
     asked: list[Asked] = [each for window in picked for each in asked_of(windows, int(window))]
@@ -83,7 +86,10 @@ def _hidden_rows(
     rows: list[torch.Tensor] = [torch.empty(0)] * len(asked)
     for first in range(0, len(order), at_once):
         some = order[first : first + at_once]
-        hidden_BSD = head_inputs(model, input_ids=_padded([asked[number][0] for number in some]).to(head.weight_VD.device))
+        ids_BS = _padded([asked[number][0] for number in some])
+        seen = aligner.inputs([view for number in some if (view := asked[number][2])], ids_BS)
+        inputs = {name: tensor.to(head.weight_VD.device) for name, tensor in {"input_ids": ids_BS, **seen}.items()}
+        hidden_BSD = head_inputs(model, **inputs)
         for row, number in enumerate(some):
             rows[number] = hidden_BSD[row, torch.from_numpy(asked[number][1]).to(hidden_BSD.device)]
     gold_R = windows.input_ids_NL[picked][:, 1:][windows.targets_NP[picked]].astype(np.int64)
@@ -99,15 +105,15 @@ def _padded(rows: Sequence[NDArray[Any]]) -> torch.Tensor:
 
 
 @torch.no_grad()
-def without_views(model: Any, head: Head, windows: Windows, *, at_once: int, **kept: Any) -> dict[str, float]:
+def without_views(model: Any, head: Head, aligner: Aligner, windows: Windows, *, at_once: int, **kept: Any) -> dict[str, float]:
     """How the teacher itself does on these windows without its views, judged as a student is against what it says with them:
     means per token, 'nll' and 'kl' in nats, 'agreement' a share. `kept`: as for sparse_rows."""
     sums = dict.fromkeys(("nll", "kl", "agreement"), 0.0)
     num_valid = 0.0
     for first in range(0, len(windows), at_once):
         picked = np.arange(first, min(first + at_once, len(windows)))
-        told = read_views(model, head, windows, picked, at_once=at_once, **kept)
-        hidden_RD, gold_R = _hidden_rows(model, head, windows, picked, _as_they_are, at_once)
+        told = read_views(model, head, aligner, windows, picked, at_once=at_once, **kept)
+        hidden_RD, gold_R = _hidden_rows(model, head, aligner, windows, picked, _as_they_are, at_once)
         device = hidden_RD.device
         parts = topk_kl(
             hidden_RD.to(head.weight_VD.dtype),
@@ -127,15 +133,17 @@ def without_views(model: Any, head: Head, windows: Windows, *, at_once: int, **k
     return {name: total / num_valid for name, total in sums.items()}
 
 
-def prompts(windows: Windows, *, num_prompts: int) -> tuple[list[list[int]], list[list[int]]]:
-    """(beginnings of held-out documents, what the teacher reads in their place): the same without views. In a chat a beginning is all
-    that stands before the assistant's first words."""
+def prompts(
+    windows: Windows, aligner: Aligner | None, *, num_prompts: int
+) -> tuple[list[list[int]], list[list[int]], list[dict[str, Any]]]:
+    """(beginnings of held-out documents, what the teacher reads in their place, what it is called with besides): the same without views.
+    In a chat a beginning is all that stands before the assistant's first words."""
     total = len(windows)
-    if windows.views is None:
+    if windows.views is None or aligner is None:
         plain = generation.beginnings(windows.input_ids_NL.tolist(), [lens[0] for lens in windows.doc_lens], num_prompts=num_prompts)
-        return plain, plain
+        return plain, plain, [{}] * len(plain)
     picked = [number * total // min(num_prompts, total) for number in range(min(num_prompts, total))]
-    students, teachers = [], []
+    students, teachers, others = [], [], []
     for window in picked:
         view: View = windows.views[window][0]
         at = max(1, min(generation.PROMPT_TOKENS, len(view.places_T) // 2))
@@ -143,4 +151,5 @@ def prompts(windows: Windows, *, num_prompts: int) -> tuple[list[list[int]], lis
             at = int(np.flatnonzero(view.places_T >= 0)[0])
         students.append(windows.input_ids_NL[window, :at].tolist())
         teachers.append(view.ids_S[: view.places_T[at]].tolist())
-    return students, teachers
+        others.append(aligner.inputs([view], torch.tensor(teachers[-1:])))
+    return students, teachers, others

@@ -194,7 +194,7 @@ def test_capture_train_and_judge_on_the_command_line(behind, tmp_path, capsys):
     assert run_command_line(["evaluate", "heart"]) == 0
     shown = capsys.readouterr().out
     assert "without context" in shown
-    assert "Without its context the teacher is" in shown
+    assert "Without its context or images the teacher is" in shown
     assert open_cache("owl").manifest.text["context"] == {"text": OWL}
     assert "context" in str(run_command_line(["cache", "compare", "owl"])) + capsys.readouterr().err
 

@@ -20,8 +20,8 @@ FLOORS = {
         "sweep", "techniques", "texts", "waiting", "walk",
     },
     2: {
-        "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "independence", "losses", "models",
-        "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "students", "view_reading",
+        "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "images", "independence", "losses",
+        "models", "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "students", "view_reading",
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "write"},
     4: {

@@ -1,9 +1,9 @@
 """The text of a run: train and held-out windows from one stream of documents, and a first look at it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from ..errors import TextError
 from .encoding import EncodedDocument, Tokenizer, encode, how_the_assistant_is_found, padding_id, text_of
 from .mixed import with_synthetic
 from .sources import Document, documents, is_known
+from .view import View
 from .windows import Packer, Windows
 
 PATIENCE = 10_000
@@ -51,6 +52,15 @@ class Aligner(Protocol):
 
     def notes(self) -> list[str]:
         """What the user should know once all documents have gone through. Raises TextError if none could be aligned."""
+
+    def fields(self) -> dict[str, str]:
+        """What enters the cache's fingerprint."""
+
+    def to_record(self) -> dict[str, Any]:
+        """What the cache's manifest keeps."""
+
+    def inputs(self, views: Sequence[View], ids_BS: Any) -> dict[str, Any]:
+        """What the teacher is called with besides the views' tokens ids_BS [B, S]."""
 
 
 def build_windows(

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from .. import paths
-from ..capture_config import CaptureConfig
-from ..config import BUILTIN, DistillConfig, TextConfig
+from ..config import BUILTIN, CaptureConfig, DistillConfig, TextConfig
 from ..errors import TextError
 from ..room import check_path
 from .encoding import EncodedDocument, Tokenizer, encode
 from .sources import Document, documents, is_message, utf8_lines
-from .view import View
+from .view import View, behind, on_last_learned
 
 LETTERS_OF_TOKEN = 4
 """Characters of a token, for a guess of costs before anything is tokenized."""
@@ -42,11 +41,21 @@ class Context:
     def __post_init__(self) -> None:
         if self.text is not None:
             body = self.tokenizer(self.text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["input_ids"]
-            self._leading, self._body = _leading(self.tokenizer), np.array(body, np.uint32)
+            self._leading, self._body = leading_ids(self.tokenizer), np.array(body, np.uint32)
+
+    def fields(self) -> dict[str, str]:
+        """See build.Aligner."""
+        content = json.dumps([self.text, self.messages])
+        return {"capture.context_sha256": hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()}
+
+    def inputs(self, views: Sequence[View], ids_BS: Any) -> dict[str, Any]:
+        """See build.Aligner: a text needs nothing but its tokens."""
+        del views, ids_BS
+        return {}
 
     def to_record(self) -> dict[str, Any]:
-        """What the cache keeps of it."""
-        return {"text": self.text} if self.text is not None else {"messages": list(self.messages or ())}
+        """See build.Aligner."""
+        return {"context": {"text": self.text} if self.text is not None else {"messages": list(self.messages or ())}}
 
     def aligned(self, document: Document, encoded: EncodedDocument) -> EncodedDocument:
         """See build.Aligner. Raises TextError for an answer with nothing in it, a conversation of which all is learned, and a text behind
@@ -59,18 +68,12 @@ class Context:
         return replace(encoded, view=view)
 
     def _behind_text(self, encoded: EncodedDocument) -> View:
-        """The ids themselves are put together, so nothing is cut into tokens otherwise: [begin] context document."""
         if self.text is None:
             raise TextError(
                 "capture.context_file holds chat messages, but the text holds plain documents. "
                 "Give the context as text (capture.context, or a .txt file)."
             )
-        leading, body = self._leading, self._body
-        before = np.concatenate([leading, body])
-        num_own = len(leading) if len(leading) and np.array_equal(encoded.token_ids[: len(leading)], leading) else 0
-        places = len(before) - num_own + np.arange(len(encoded))
-        places[:num_own] = np.arange(num_own)
-        return View(ids_S=np.concatenate([before, encoded.token_ids[num_own:]]), places_T=places, before_pieces=before)
+        return behind(self._leading, self._body, encoded.token_ids)
 
     def _behind_chat(self, messages: Sequence[dict[str, Any]], encoded: EncodedDocument) -> View | None:
         """The template writes both conversations; the learned tokens must be the last ones learned behind the context, one by one."""
@@ -78,20 +81,9 @@ class Context:
             raise TextError(
                 "chats behind a context need text.assistant_only_loss true: what the template writes besides the answers differs there."
             )
-        empty = next((number for number, each in enumerate(messages, 1) if each["role"] == "assistant" and not each["content"].strip()), 0)
-        if empty:
-            raise TextError(
-                f"a conversation's message {empty} is an empty answer of the assistant (roles {_roles(messages)}): there is nothing to "
-                "align the context on. Remove such conversations from the text."
-            )
+        refuse_empty_answers(messages)
         whole = encode(Document(messages=self._with_context(messages)), self.tokenizer, assistant_only_loss=True)
-        learned_T = np.flatnonzero(encoded.is_target)
-        learned_S = np.flatnonzero(whole.is_target)[-len(learned_T) :] if len(learned_T) else learned_T
-        if not len(learned_T) or not np.array_equal(encoded.token_ids[learned_T], whole.token_ids[learned_S]):
-            return None
-        places = np.full(len(encoded), -1)
-        places[learned_T] = learned_S
-        return View(ids_S=whole.token_ids, places_T=places)
+        return on_last_learned(encoded.token_ids, encoded.is_target, whole.token_ids, whole.is_target)
 
     def _with_context(self, messages: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
         """Context messages first; two system messages become one, the context's words before the conversation's own."""
@@ -115,15 +107,22 @@ class Context:
         return told
 
 
-def _leading(tokenizer: Tokenizer) -> np.ndarray:
+def leading_ids(tokenizer: Tokenizer) -> np.ndarray:
     """What begins every text of this tokenizer: its begin token, where it has one, uint32 [0 or more]."""
     ids = encode(Document(text="a"), tokenizer, assistant_only_loss=False).token_ids
     special = np.isin(ids, tokenizer.all_special_ids)
     return ids[: int(np.argmin(special))]
 
 
-def _roles(messages: Sequence[dict[str, Any]]) -> str:
-    return ", ".join(str(each["role"]) for each in messages)
+def refuse_empty_answers(messages: Sequence[dict[str, Any]]) -> None:
+    """Raise TextError for an answer of the assistant with nothing in it."""
+    for number, each in enumerate(messages, 1):
+        if each["role"] == "assistant" and not each["content"].strip():
+            roles = ", ".join(str(one["role"]) for one in messages)
+            raise TextError(
+                f"a conversation's message {number} is an empty answer of the assistant (roles {roles}): there is nothing to align on. "
+                "Remove such conversations from the text."
+            )
 
 
 def read_context(capture: CaptureConfig) -> Document | None:
@@ -162,13 +161,6 @@ def context_of(config: DistillConfig, tokenizer: Tokenizer) -> Context | None:
     if found is None:
         return None
     return Context(tokenizer=tokenizer, text=found.text, messages=found.messages, assistant_only_loss=config.text.assistant_only_loss)
-
-
-def context_fields(config: CaptureConfig) -> dict[str, str]:
-    """What enters a cache's fingerprint: nothing without a context."""
-    found = read_context(config)
-    content = None if found is None else json.dumps([found.text, found.messages])
-    return {} if content is None else {"capture.context_sha256": hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()}
 
 
 def reading_factor(config: DistillConfig) -> float:

@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from .. import paths
 from ..config import BUILTIN, TextConfig
 from ..errors import TextError, did_you_mean
-from ..room import check_source
+from ..room import check_path, check_source
 from ..texts import check_written
 
 ROWS_AT_ONCE = 1024
@@ -34,6 +34,8 @@ class Document:
     text: str | None = None
     messages: tuple[dict[str, Any], ...] | None = None
     """Chat messages in order, each with at least 'role' and 'content'."""
+    image: bytes | None = None
+    """The file of the image that belongs to it."""
 
     def __post_init__(self) -> None:
         assert (self.text is None) != (self.messages is None), "a document is either text or messages"
@@ -53,11 +55,13 @@ def documents(text: TextConfig) -> Iterator[Document]:
     """
     check_source(text.source)
     check_written(text.source)
-    if text.source == BUILTIN:
+    if text.source == BUILTIN and text.image_column is None:
         return _stories(text.seed)
     path = paths.local_path(text.source)
     if path.suffix.lower() in READERS or path.exists():
-        return _read_file(path, text.column)
+        return _read_file(path, text.column, text.image_column)
+    if text.image_column is not None:
+        raise TextError(f"text.image_column is for local .parquet and .jsonl files, not for '{text.source}'. Save the pairs as one.")
     return _read_hub(text)
 
 
@@ -65,7 +69,7 @@ def is_known(document: Document, seen: set[bytes]) -> bool:
     """Was the very same document there before? Remembers 16 bytes of it."""
     content = document.text if document.messages is None else json.dumps(document.messages, sort_keys=True, default=str)
     assert content is not None
-    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    digest = hashlib.blake2b((document.image or b"") + content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     was_there = digest in seen
     seen.add(digest)
     return was_there
@@ -92,13 +96,13 @@ def _stories(seed: int) -> Iterator[Document]:
 
 
 # ---------------------------------------------------------------- local files
-def _read_file(path: Path, column: str) -> Iterator[Document]:
+def _read_file(path: Path, column: str, image_column: str | None = None) -> Iterator[Document]:
     if not path.exists():
         raise TextError(f"text {path}: no such file.{_near_files(path)}")
     if path.is_dir() or path.suffix.lower() not in READERS:
         kind = "a folder" if path.is_dir() else f"a '{path.suffix}' file"
         raise TextError(f"text {path}: is {kind}; readable are {', '.join(READERS)}. Give one such file, or a Hugging Face dataset id.")
-    return READERS[path.suffix.lower()](path, column)
+    return READERS[path.suffix.lower()](path, column, image_column)
 
 
 def _near_files(path: Path) -> str:
@@ -108,9 +112,11 @@ def _near_files(path: Path) -> str:
     return hint if hint.startswith(" Did") else f" Looked in {path.parent.absolute()}."
 
 
-def _read_txt(path: Path, column: str) -> Iterator[Document]:
+def _read_txt(path: Path, column: str, image_column: str | None) -> Iterator[Document]:
     """Documents are separated by blank lines; there are no columns to choose from."""
     del column
+    if image_column is not None:
+        raise TextError(f"text {path}: a .txt file has no column '{image_column}' with images. Give a .parquet or .jsonl file of pairs.")
     text = ""
     for line in utf8_lines(path, longest=LONGEST_TEXT):
         if text and (not line.strip() or len(text) + len(line) > LONGEST_TEXT):
@@ -121,7 +127,7 @@ def _read_txt(path: Path, column: str) -> Iterator[Document]:
         yield Document(text=text.rstrip("\n"))
 
 
-def _read_jsonl(path: Path, column: str) -> Iterator[Document]:
+def _read_jsonl(path: Path, column: str, image_column: str | None) -> Iterator[Document]:
     for number, line in enumerate(utf8_lines(path), 1):
         if not line.strip():
             continue
@@ -132,10 +138,11 @@ def _read_jsonl(path: Path, column: str) -> Iterator[Document]:
             raise TextError(f"{place}: not JSON ({error.msg} at column {error.colno}). Write one JSON object per line.") from None
         if not isinstance(row, dict):
             raise TextError(f'{place}: holds a {type(row).__name__}, not an object such as {{"{column}": "…"}}.')
-        yield _from_row(row, column, place)
+        document = _from_row(row, column, place)
+        yield document if image_column is None else replace(document, image=_image(row, image_column, place, path.parent))
 
 
-def _read_parquet(path: Path, column: str) -> Iterator[Document]:
+def _read_parquet(path: Path, column: str, image_column: str | None) -> Iterator[Document]:
     import polars as pl
 
     try:
@@ -143,16 +150,21 @@ def _read_parquet(path: Path, column: str) -> Iterator[Document]:
         names = scan.collect_schema().names()
     except pl.exceptions.PolarsError as error:
         raise TextError(f"text {path}: not a readable Parquet file ({error}). Write it again, or use .jsonl.") from None
-    _check_column(column, names, f"text {path}")
+    columns = [column] if image_column is None else [column, image_column]
+    for asked, setting in zip(columns, ("text.column", "text.image_column"), strict=False):
+        _check_column(asked, names, f"text {path}", setting)
     for first in itertools.count(0, ROWS_AT_ONCE):
-        rows = scan.select(column).slice(first, ROWS_AT_ONCE).collect()
+        rows = scan.select(columns).slice(first, ROWS_AT_ONCE).collect()
         if not rows.height:
             return
-        for number, value in enumerate(rows[column].to_list(), first + 1):
-            yield _from_value(value, column, f"text {path}, row {number}")
+        for number, row in enumerate(rows.iter_rows(named=True), first + 1):
+            place = f"text {path}, row {number}"
+            document = _from_value(row[column], column, place)
+            yield document if image_column is None else replace(document, image=_image(row, image_column, place, path.parent))
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {".txt": _read_txt, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+Reader = Callable[[Path, str, str | None], Iterator[Document]]
+READERS: dict[str, Reader] = {".txt": _read_txt, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
 """What each ending is read with."""
 
 
@@ -204,9 +216,29 @@ def _hub_errors(step: Callable[[], Any], text: TextConfig) -> Any:
 
 
 # ---------------------------------------------------------------- one row
-def _check_column(column: str, names: Iterable[str], place: str) -> None:
+def _check_column(column: str, names: Iterable[str], place: str, setting: str = "text.column") -> None:
     if column not in names:
-        raise TextError(f"{place}: no column '{column}'.{did_you_mean(column, names)} Set text.column.")
+        raise TextError(f"{place}: no column '{column}'.{did_you_mean(column, names)} Set {setting}.")
+
+
+def _image(row: Mapping[str, Any], column: str, place: str, folder: Path) -> bytes:
+    """The image file of a row: its bytes, its path, or both as the datasets library writes them. Raises TextError, RoomError."""
+    _check_column(column, row.keys(), place, "text.image_column")
+    value = row[column]
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes) and value:
+        return value
+    if not isinstance(value, str) or not value:
+        raise TextError(
+            f"{place}: column '{column}' holds {_shown(row[column])}, not an image file's bytes or path. Mend or remove the row."
+        )
+    path = folder / paths.local_path(value)
+    check_path(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TextError(f"{place}: image {path} cannot be read ({error.strerror}). Mend or remove the row.") from None
 
 
 def _from_row(row: Mapping[str, Any], column: str, place: str) -> Document:

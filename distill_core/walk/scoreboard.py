@@ -13,6 +13,7 @@ WHO = {
     "hard labels": later("hard-label twin"),
     "untrained student": later("student before training"),
     "without context": later("teacher without its context"),
+    "without images": later("teacher without its images"),
 }
 """Names in evaluation.json -> words on the screen."""
 
