@@ -158,6 +158,10 @@ def test_links_with_other_tokenizers_are_refused_before_the_first(tiny, tmp_path
 def test_the_same_chain_again_is_opened_and_another_of_the_name_refused(tiny):
     made = chain.create_chain("steps", with_overrides(tiny, TWO))
     assert chain.create_chain("steps", with_overrides(tiny, TWO)) == made
+    stored = json.loads((made.folder / "chain.json").read_text())
+    del stored["config"]["write"]
+    (made.folder / "chain.json").write_text(json.dumps(stored))
+    assert chain.create_chain("steps", with_overrides(tiny, TWO)).name == "steps", "made by a version that had fewer settings"
     with pytest.raises(RunError, match="the name is taken"):
         chain.create_chain("steps", with_overrides(tiny, {**TWO, "chain.with_direct": True}))
     with pytest.raises(RunError, match="Did you mean 'steps'"):

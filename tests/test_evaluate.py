@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import transformers
 from steps import carry_out, train_here
 
 from distill_core import evaluate, models
+from distill_core.cli import run_command_line
 from distill_core.config import hard_label_twin, with_overrides
 from distill_core.errors import ModelError, RunError
 from distill_core.export import export_model, program
@@ -110,6 +112,26 @@ def test_scores_against_plain_transformers(judged, small_cache):
     found = next(row for row in result["rows"] if row["who"] == "student")
     assert found["perplexity"] == pytest.approx(math.exp(nll / count), rel=1e-4)
     assert found["bits_per_byte"] == pytest.approx(nll / math.log(2) / num_bytes, rel=1e-4)
+
+
+def test_another_caches_teacher_judges_only_students_of_its_tokens(small_cache, small_config, distill_home, capsys):
+    """The judgement by another cache stays out of the run's own; two swapped tokens are refused by name."""
+    student = train_here(with_overrides(small_config, {"train.max_steps": 2}), name="student")
+    for name in ("twin", "swapped"):
+        shutil.copytree(distill_home / "caches" / "small", distill_home / "caches" / name)
+    path = distill_home / "caches" / "swapped" / "tokenizer" / "tokenizer.json"
+    stored = json.loads(path.read_text())
+    vocabulary = stored["model"]["vocab"]
+    first, second = list(vocabulary)[300:302]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    path.write_text(json.dumps(stored))
+    assert run_command_line(["evaluate", "student", "--against", "twin"]) == 0
+    assert "untrained" not in capsys.readouterr().out, "how it began is known by its own cache only"
+    assert not student.evaluation_path.exists()
+    assert run_command_line(["evaluate", "student", "--against", "swapped"]) == 2
+    assert "cache swapped" in (said := capsys.readouterr().err) and "differ in 2 tokens" in said
+    assert run_command_line(["evaluate", "student", "--against", "none"]) == 2
+    assert "no cache 'none'" in capsys.readouterr().err
 
 
 def test_unequal_budgets_are_refused(small_cache, small_config):

@@ -199,7 +199,7 @@ def create_chain(name: str, config: DistillConfig, *, owner: str = "") -> Chain:
     check_chain(configs, kept)
     if (made.folder / "chain.json").exists():
         there = open_chain(name)
-        if there.model_copy(update={"created_s": 0.0}) != made:
+        if (from_dict(there.config), there.sizes, there.owner) != (kept, made.sizes, made.owner):  # fields of later versions have defaults
             raise RunError(
                 f"chain {name}: the name is taken, by other settings. Choose another, or look: python -m distill_core chain show {name}"
             )
