@@ -22,14 +22,18 @@ def score(
     *,
     split: str = "heldout",
     batch_windows: int = 8,
+    num_windows: int | None = None,
     progress: Progress | None = None,
     group: Group = ALONE,
 ) -> Scores:
-    """Score every window of a split; several processes share the windows, and all get all scores. The model's mode is restored."""
+    """Score every window of a split, or its first `num_windows`; several processes share the windows, and all get all scores.
+
+    The model's mode is restored.
+    """
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
-    total = cache.num_windows(split)
+    total = cache.num_windows(split) if num_windows is None else num_windows
     rows = []
     for picked, is_mine in shares(total, batch_windows, group):
         stored = cache.rows(split, picked)

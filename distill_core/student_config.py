@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from .section import Positive, Section
 
 StudentInit = Literal["fresh", "prune_layers", "pretrained"]
+LayerChoice = Literal["even", "importance"]
 Quantize = Literal["8bit", "4bit"]
 
 
@@ -21,12 +22,16 @@ class StudentConfig(Section):
     """'fresh' and 'prune_layers': layers of the student; none: half of the teacher's."""
     keep_layers: tuple[int, ...] | None = None
     """'prune_layers': which of the teacher's layers stay, counted from 0; none: first, last and evenly between."""
+    layer_choice: LayerChoice = "even"
+    """'prune_layers': 'importance' measures on a few training windows which layers can go, one after the other; 'even': first, last and
+    evenly between."""
     hidden_size: Positive | None = None
     """'fresh': width; none: half of the teacher's."""
     num_attention_heads: Positive | None = None
     """'fresh': attention heads; none: so that a head is as wide as the teacher's, or near it."""
     intermediate_size: Positive | None = None
-    """'fresh': width of the feed-forward part; none: in the teacher's proportion."""
+    """Width of the feed-forward part. 'fresh': none is in the teacher's proportion; 'prune_layers': that many of each layer's units stay,
+    those that matter most on a few training windows; none: all."""
     lora_rank: Positive | None = None
     """Learn through LoRA adapters of this rank, all other weights frozen: less memory for gradients and optimizer; none: learn all."""
     lora_alpha: Positive | None = None
@@ -51,6 +56,21 @@ class StudentConfig(Section):
         if self.keep_layers is not None and self.num_layers not in (None, len(self.keep_layers)):
             raise ValueError(f"student.num_layers {self.num_layers} contradicts the {len(self.keep_layers)} keep_layers; give one of them")
         return self
+
+    @model_validator(mode="after")
+    def _is_cut(self) -> Self:
+        if self.layer_choice == "importance" and self.init != "prune_layers":
+            raise ValueError(
+                f"student.layer_choice 'importance' chooses among the teacher's layers: init 'prune_layers', not '{self.init}'"
+            )
+        if self.layer_choice == "importance" and self.keep_layers is not None:
+            raise ValueError(f"student.keep_layers {list(self.keep_layers)} and layer_choice 'importance' both choose the layers; drop one")
+        return self
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether what stays of the teacher is measured on its cache, before the student is built."""
+        return self.init == "prune_layers" and (self.layer_choice == "importance" or self.intermediate_size is not None)
 
     @field_validator("lora_target_modules", mode="before")
     @classmethod

@@ -13,6 +13,7 @@ from .catalog.model_facts import FIELDS, shape_from_config
 from .catalog.shapes import Shape, fresh_shape, kept_layers
 from .config import DistillConfig
 from .errors import ConfigError, ModelError
+from .structure import Structure, cut_units, find_mlp, layer_list
 
 # Config entries that list layer numbers, not one value per layer.
 LAYER_NUMBERS = ("mlp_only_layers", "full_attn_idxs", "attn_layer_indices", "full_attention_layers")
@@ -21,17 +22,25 @@ TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 log = logging.getLogger(__name__)
 
 
-def build_student(config: DistillConfig, *, tokenizer: Any, real_vocab_size: int, device: str | torch.device = "cpu") -> Any:
+def build_student(
+    config: DistillConfig,
+    *,
+    tokenizer: Any,
+    real_vocab_size: int,
+    device: str | torch.device = "cpu",
+    structure: Structure | None = None,
+) -> Any:
     """The student, float32, in eval mode, with its adapters if it has some; the same weights for the same config and `train.seed`.
 
-    `tokenizer`, `real_vocab_size`: the teacher's, as stored with the cache. Raises ConfigError (sizes that do not fit), ModelError (a
+    `tokenizer`, `real_vocab_size`: the teacher's, as stored with the cache. `structure`: what stays of the teacher, where it was measured
+    (student.is_measured). Raises ConfigError (sizes that do not fit), ModelError (a
     model that cannot be loaded or pruned), VocabularyError (a pretrained student with other tokens).
     """
     student = config.student
     if student.init == "pretrained":
         model = _pretrained(config, tokenizer, real_vocab_size, torch.device(device))
     elif student.init == "prune_layers":
-        model = _pruned(config)
+        model = _pruned(config, structure)
     else:
         model = _fresh(config, tokenizer, real_vocab_size)
     positions = shape_from_config(model.config.to_dict()).get("max_positions")
@@ -113,6 +122,17 @@ def _set_layers(config: Any, num_teacher_layers: int, chosen: Iterable[int]) -> 
     config.num_hidden_layers = len(chosen)
 
 
+def _set_units(config: Any, count: int, source: str) -> None:
+    """Write the feed-forward width under the name that this family uses. Raises ModelError where it has none that is one number."""
+    named = [name for name in FIELDS["intermediate_size"] if hasattr(config, name) and not isinstance(getattr(config, name), list)]
+    if not named:
+        raise ModelError(
+            f"model {source}: its config has no name known here for the feed-forward width, so a narrower one could not be loaded again. "
+            "Leave student.intermediate_size out: whole layers can go, by student.num_layers."
+        )
+    setattr(config, named[0], count)
+
+
 def _random_model(config: Any, seed: int, source: str) -> Any:
     """A model of this config; torch's own random state is left as it was. Raises ConfigError where transformers refuses the sizes."""
     import transformers
@@ -133,8 +153,8 @@ def _random_model(config: Any, seed: int, source: str) -> Any:
     return model
 
 
-def _pruned(config: DistillConfig) -> Any:
-    """The teacher's weights with some layers left out: built anew from the smaller config, so that it is what a reload gives.
+def _pruned(config: DistillConfig, structure: Structure | None) -> Any:
+    """The teacher's weights with layers and units left out: built anew from the smaller config, so that it is what a reload gives.
 
     Memory while it is built: the teacher as stored, and the student in float32.
     """
@@ -146,11 +166,18 @@ def _pruned(config: DistillConfig) -> Any:
             f"model {source} is stored quantized; a student cut from it could not be trained. Use student.init 'fresh' or 'pretrained'."
         )
     num_layers = teacher.config.get_text_config().num_hidden_layers
-    chosen = kept_layers(config.student, num_layers)
-    prefix = _layer_list(teacher, num_layers, source)
+    assert structure is not None or not config.student.is_measured, "what stays is measured first (structure.choose)"
+    chosen = kept_layers(config.student, num_layers) if structure is None else structure.layers
+    prefix = layer_list(teacher, num_layers, source)
     smaller = copy.deepcopy(teacher.config)
     _set_layers(smaller.get_text_config(), num_layers, chosen)
     weights = _chosen_weights(teacher.state_dict(), prefix, chosen)
+    if structure is not None and structure.units is not None:
+        _set_units(smaller.get_text_config(), len(structure.units[0]), source)
+        for place, (layer, units) in enumerate(zip(chosen, structure.units, strict=True)):
+            width = teacher.config.get_text_config().hidden_size
+            mlp = find_mlp(teacher.get_submodule(f"{prefix}.{layer}"), width, place=layer, source=source)
+            cut_units(weights, f"{prefix}.{place}.", mlp, units)
     generation = teacher.generation_config
     del teacher
     student = _random_model(smaller, config.train.seed, source)
@@ -158,24 +185,13 @@ def _pruned(config: DistillConfig) -> Any:
         student.load_state_dict(weights, strict=True)
     except RuntimeError as error:
         raise ModelError(
-            f"model {source} cannot lose layers: {str(error).strip().splitlines()[-1].strip()} Use student.init 'fresh' or 'pretrained'."
+            f"model {source} cannot lose layers or units: {str(error).strip().splitlines()[-1].strip()} "
+            "Use student.init 'fresh' or 'pretrained'."
         ) from None
     student.tie_weights()
     student.generation_config = generation
     log.info("student: layers %s of %d of %s", list(chosen), num_layers, source)
     return student
-
-
-def _layer_list(model: torch.nn.Module, num_layers: int, source: str) -> str:
-    """Name of the module list that holds the layers, such as 'model.layers'."""
-    found = [name for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers]
-    outermost = [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
-    if len(outermost) != 1:
-        raise ModelError(
-            f"model {source}: {len(outermost)} of its parts could be its {num_layers} layers, so none can be removed. "
-            "Use student.init 'fresh' or 'pretrained'."
-        )
-    return outermost[0]
 
 
 def _chosen_weights(weights: dict[str, torch.Tensor], prefix: str, chosen: tuple[int, ...]) -> dict[str, torch.Tensor]:

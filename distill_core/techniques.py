@@ -78,8 +78,13 @@ TECHNIQUES: dict[str, Technique] = {
     ),
     "structure": Technique(
         title=later("Choosing what to cut"),
-        when=later("Use it when the student is cut out of the teacher: a measurement says which layers and units it can spare."),
-        costs=later("One pass over a small sample for every layer, before training."),
+        when=later(
+            "Use it when the student is cut out of the teacher: a measurement says which layers and feed-forward units it can spare."
+        ),
+        costs=later(
+            "Before training the teacher reads eight windows once for each layer that is tried, at most half the square of their number; "
+            "training and disk are those of any student of that size."
+        ),
         command="students importance --cache NAME",
     ),
     "positions": Technique(

@@ -24,6 +24,7 @@ from .multipliers import by_onednn, is_onednn_faster
 from .progress import Progress, Stopped
 from .routers import router_loss_weight, router_words
 from .runs import Run
+from .structure import Structure
 from .students import build_student
 from .training.arguments import training_arguments
 from .training.batch_size import with_batches_that_fit
@@ -32,6 +33,7 @@ from .training.distill_trainer import DistillTrainer
 from .training.first_batch import first_windows
 from .training.launch import check_launch, check_sharding
 from .training.model_folder import write_untrained
+from .training.structure import agreed_structure
 from .training.watch import Watch
 from .units import show_count
 
@@ -72,7 +74,8 @@ def train(run: Run, config: DistillConfig, cache: Cache, progress: Progress, gro
     """From the run's last checkpoint, or from the start, to its end. Raises as run_training does."""
     device = pick_device(group.device_name(config.device))
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
-    student, ops = make_student(config, cache, tokenizer, device, progress)
+    structure = agreed_structure(run, config, cache, device, progress, group) if config.student.is_measured else None
+    student, ops = make_student(config, cache, tokenizer, device, progress, structure)
     watch = Watch(run, config, cache, tokenizer, progress, group)
     visits = make_visits(config, cache, group)
     trainer = make_trainer(run, config, cache, student, ops, watch, visits, progress)
@@ -114,11 +117,18 @@ def gains_from_onednn(device: torch.device, cache: Cache) -> bool:
     return device.type == "cpu" and cache.packing and is_onednn_faster()
 
 
-def make_student(config: DistillConfig, cache: Cache, tokenizer: Any, device: torch.device, progress: Progress) -> tuple[Any, HeadOps]:
+def make_student(
+    config: DistillConfig,
+    cache: Cache,
+    tokenizer: Any,
+    device: torch.device,
+    progress: Progress,
+    structure: Structure | None = None,
+) -> tuple[Any, HeadOps]:
     """The student on the device, and what its model does after its head."""
     progress.phase("building the student")
     transformers.set_seed(config.train.seed)
-    student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size, device=device)
+    student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size, device=device, structure=structure)
     num_parameters = sum(weight.numel() for weight in student.parameters())
     progress.say(f"student: {type(unwrapped(student)).__name__}, {show_count(num_parameters)} parameters, on {device}")
     balance = router_words(student, router_loss_weight(student, config.loss.router_loss_weight))

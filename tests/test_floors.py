@@ -21,7 +21,8 @@ FLOORS = {
     },
     2: {
         "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "images", "independence", "losses",
-        "models", "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "students", "view_reading",
+        "models", "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "structure", "students",
+        "view_reading",
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "write"},
     4: {

@@ -9,6 +9,7 @@ from distill_core.catalog import facts
 from distill_core.catalog.shapes import check_window, fresh_shape, kept_layers, student_facts
 from distill_core.config import DistillConfig, StudentConfig, TeacherConfig, TextConfig, TrainConfig
 from distill_core.errors import ConfigError, ModelError, VocabularyError
+from distill_core.structure import layer_list
 
 V = 61
 PLAIN = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6, "num_attention_heads": 4}
@@ -202,7 +203,7 @@ def test_models_whose_layers_cannot_be_told_are_refused():
     two = torch.nn.ModuleList([torch.nn.ModuleList([torch.nn.Linear(1, 1)] * 3)])
     two.extra = torch.nn.ModuleList([torch.nn.Linear(1, 1)] * 3)
     with pytest.raises(ModelError, match="model odd: 2 of its parts could be its 3 layers"):
-        students._layer_list(two, 3, "odd")
+        layer_list(two, 3, "odd")
 
 
 @pytest.mark.parametrize(

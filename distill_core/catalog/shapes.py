@@ -48,6 +48,24 @@ def kept_layers(student: StudentConfig, num_layers: int) -> tuple[int, ...]:
     return tuple(round(place * (num_layers - 1) / (count - 1)) for place in range(count))
 
 
+def kept_units(student: StudentConfig, teacher: ModelFacts) -> int:
+    """Feed-forward units of each layer that a pruned student keeps. Raises ConfigError for more than there are, and for experts."""
+    count = student.intermediate_size
+    if count is None:
+        return teacher.intermediate_size
+    if teacher.num_experts:
+        raise ConfigError(
+            f"student.intermediate_size {count}: the teacher's feed-forward parts are {teacher.num_experts} experts, of which no units can "
+            "be cut. Leave it out: whole layers can go, by student.num_layers."
+        )
+    if count > teacher.intermediate_size:
+        raise ConfigError(
+            f"student.intermediate_size {count:,}: the teacher's layers have {teacher.intermediate_size:,} feed-forward units, and pruning "
+            f"only removes some. Use 1 to {teacher.intermediate_size:,}."
+        )
+    return count
+
+
 def fresh_shape(teacher: Mapping[str, Any], student: StudentConfig) -> Shape:
     """Sizes of a fresh student: as asked; else half as deep and wide as the teacher, heads of the teacher's width or near it.
 
@@ -103,7 +121,8 @@ def check_window(facts: ModelFacts, window_tokens: int) -> None:
 def student_facts(config: DistillConfig, teacher: ModelFacts) -> ModelFacts:
     """Facts of the student that the config asks for, without building it; 'pretrained' asks the catalogue.
 
-    Pruned: exact but for layers that differ in size. Fresh: `dense_parameters`, within 1 %. Raises ConfigError and ModelError.
+    Pruned: exact but for layers that differ in size, and biases of feed-forward units that are cut. Fresh: `dense_parameters`, within 1 %.
+    Raises ConfigError and ModelError.
     """
     student = config.student
     if student.init == "pretrained":
@@ -117,10 +136,11 @@ def student_facts(config: DistillConfig, teacher: ModelFacts) -> ModelFacts:
         "notes": (),
     }
     if student.init == "prune_layers":
-        num_kept = len(kept_layers(student, teacher.num_layers))
+        num_kept, width = len(kept_layers(student, teacher.num_layers)), kept_units(student, teacher)
         outside_layers = max(0, teacher.num_parameters - teacher.num_layers * layer_parameters(teacher))
-        per_layer = (teacher.num_parameters - outside_layers) / teacher.num_layers
-        return replace(teacher, num_layers=num_kept, num_parameters=round(outside_layers + num_kept * per_layer), **common)
+        narrower = replace(teacher, intermediate_size=width)
+        per_layer = (teacher.num_parameters - outside_layers) / teacher.num_layers - layer_parameters(teacher) + layer_parameters(narrower)
+        return replace(narrower, num_layers=num_kept, num_parameters=round(outside_layers + num_kept * per_layer), **common)
     sizes = fresh_shape(vars(teacher), student)
     rows = min(teacher.vocab_size_tokenizer or teacher.vocab_size_config, teacher.vocab_size_config)
     fresh = replace(teacher, vocab_size_config=rows, **vars(sizes), **common)

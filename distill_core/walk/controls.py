@@ -114,7 +114,10 @@ def _student_from(base: DistillConfig, student: Values) -> dict[str, Any]:
     chosen["num_layers"] = num_layers
     if init == "fresh":
         return chosen | {"hidden_size": student["hidden_size"] or None}
-    return chosen | _adapters_from(base, student)
+    if student["layer_choice"] == "importance":
+        chosen["keep_layers"] = None
+    cut = {"layer_choice": student["layer_choice"], "intermediate_size": student["intermediate_size"] or None}
+    return chosen | cut | _adapters_from(base, student)
 
 
 def _adapters_from(base: DistillConfig, student: Values) -> dict[str, Any]:
@@ -145,6 +148,8 @@ def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:
             "model": config.student.model or "",
             "num_layers": config.student.num_layers or 0,
             "hidden_size": config.student.hidden_size or 0,
+            "layer_choice": config.student.layer_choice,
+            "intermediate_size": config.student.intermediate_size or 0 if config.student.init == "prune_layers" else 0,
             "lora_rank": config.student.lora_rank or 0,
             "quantize": config.student.quantize or "",
         },

@@ -77,6 +77,9 @@ def student_facts(student: ModelFacts, teacher: ModelFacts, *, say: Say = ENGLIS
         (say("{part:,} of {all:,}", part=student.num_layers, all=teacher.num_layers), say("layers")),
         (say("{part:,} of {all:,}", part=student.hidden_size, all=teacher.hidden_size), say("width")),
     ]
+    if student.hidden_size == teacher.hidden_size and student.intermediate_size != teacher.intermediate_size:
+        units = say("{part:,} of {all:,}", part=student.intermediate_size, all=teacher.intermediate_size)
+        pairs.append((units, say("feed-forward units")))
     return facts(pairs, say=say)
 
 

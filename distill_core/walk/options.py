@@ -56,6 +56,7 @@ TAILS = {
 }
 CODECS = {later("plain Parquet columns (exact)"): "exact", later("two thirds of the disk (packed)"): "packed"}
 QUANTIZED = {later("their own precision"): "", later("8 bits"): "8bit", later("4 bits (QLoRA)"): "4bit"}
+LAYER_CHOICES = {later("evenly: first, last and between"): "even", later("by importance, measured"): "importance"}
 RATES = {later("suits the student"): AUTOMATIC} | {
     rate: rate for rate in ("1e-05", "2e-05", "5e-05", "0.0001", "0.0003", "0.001", "0.003", "0.005", "0.01")
 }
@@ -95,6 +96,10 @@ FORMS: dict[str, dict[str, Control]] = {
         "num_layers": Control(kind="number", label=later("Layers (0: half of the teacher's)"), high=200),
         "hidden_size": Control(kind="number", label=later("Width (0: half of the teacher's)"), high=16384, step=8),
         "model": Control(kind="text", label=later("Id or path"), placeholder=later("Qwen/Qwen3-0.6B, or a path"), is_wide=True),
+        "layer_choice": Control(kind="dropdown", label=later("Which layers stay"), choices=LAYER_CHOICES, technique="structure"),
+        "intermediate_size": Control(
+            kind="number", label=later("Feed-forward units of each layer (0: all)"), high=200_000, technique="structure"
+        ),
         "lora_rank": Control(kind="number", label=later("LoRA rank (0: all weights learn)"), high=4096),
         "quantize": Control(kind="dropdown", label=later("With LoRA, its frozen weights in"), choices=QUANTIZED),
     },
@@ -131,7 +136,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "text": ("packing",),
     "capture": ("codec", "context"),
     "fresh": (),
-    "prune_layers": ("lora_rank",),
+    "prune_layers": ("layer_choice", "intermediate_size", "lora_rank"),
     "pretrained": ("lora_rank", "quantize"),
     "loss": ("jsd_weight", "z_loss_weight", "top_k", "adversarial_weight", "adversarial_radius"),
     "train": ("gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay", "seed"),

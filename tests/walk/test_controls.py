@@ -27,6 +27,7 @@ PLAIN = DistillConfig()
         {"student": {"num_layers": 3, "hidden_size": 64, "num_attention_heads": 2}, "loss": {"temperature": 1.3, "tail": "drop"}},
         {"student": {"init": "prune_layers", "lora_rank": 8, "lora_alpha": 4, "lora_dropout": 0.1, "lora_target_modules": ["q_proj"]}},
         {"student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B", "lora_rank": 16, "quantize": "4bit"}, "train": {"bf16": True}},
+        {"student": {"init": "prune_layers", "layer_choice": "importance", "intermediate_size": 200}},
         {"loss": {"divergence": "jsd", "jsd_weight": 0.3, "z_loss_weight": 2e-4, "top_k": 7}, "train": {"gradient_accumulation_steps": 4}},
         {"loss": {"adversarial_weight": 0.7, "adversarial_radius": 0.2, "adversarial_steps": 3}},
         {"text": {"num_windows": 60, "num_heldout_windows": 16, "packing": False}, "capture": {"top_k": 33, "batch_windows": 2}},
@@ -59,6 +60,13 @@ def test_adapters_belong_to_trained_weights():
     stored = from_dict({"student": {"init": "prune_layers", "lora_rank": 8, "lora_alpha": 4}})
     values = controls.control_values(stored)
     assert controls.config_from(stored, values | {"student": values["student"] | {"lora_rank": 0}}).student.lora_alpha is None
+
+
+def test_layers_by_importance_replace_those_that_were_named():
+    stored = from_dict({"student": {"init": "prune_layers", "keep_layers": [0, 3], "intermediate_size": 64}})
+    values = controls.control_values(stored)
+    student = controls.config_from(stored, values | {"student": values["student"] | {"layer_choice": "importance"}}).student
+    assert (student.keep_layers, student.layer_choice, student.intermediate_size) == (None, "importance", 64)
 
 
 def test_a_value_that_cannot_be_is_explained():
