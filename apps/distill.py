@@ -351,7 +351,7 @@ def settings(capture, loss, opening, say, student, teacher, text, train):
 
 @app.cell
 def costs(config, config_student_problem, problem, reading_config, say, teacher_facts):
-    cost = lookups.estimate_cache(reading_config, teacher_facts) if reading_config and teacher_facts else None
+    cost, _ = controls.tried(lookups.estimate_cache, reading_config, teacher_facts) if reading_config and teacher_facts else (None, "")
     _first = problem or say("The teacher's facts come first (step 1).")
     plan, plan_problem = controls.tried(memory.report, config) if config and teacher_facts else (None, _first)
     # once the teacher is known, what keeps the plan from being made is the student

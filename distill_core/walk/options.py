@@ -84,6 +84,7 @@ FORMS: dict[str, dict[str, Control]] = {
             label=later("Context: what the teacher alone reads before every document"),
             placeholder=later("an instruction, or the beginning of an example"),
             is_wide=True,
+            technique="context",
         ),
     },
     "peek": {
