@@ -84,9 +84,11 @@ def _show(made: Sweep, options: Options) -> None:
     print(f"\nsweep {made.name}: cache {made.cache}, seeds {', '.join(map(str, made.seeds))}\n\n{sweeps.table(found)}\n")
     print(sweeps.from_results(made))
     if options.chart:
+        from .charts.share import share_chart
         from .charts.sweep import sweep_chart
 
-        save_chart(sweep_chart(sweeps.rows(found)), Path(options.chart))
+        by_share = sweeps.rows_by_share(found, made.config["loss"]["positions"])
+        save_chart(share_chart(by_share) if by_share else sweep_chart(sweeps.rows(found)), Path(options.chart))
         print(f"\nthe chart is in {options.chart}")
 
 

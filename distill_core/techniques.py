@@ -39,8 +39,14 @@ TECHNIQUES: dict[str, Technique] = {
     ),
     "several_teachers": Technique(
         title=later("Several teachers"),
-        when=later("Use it when two teachers with the same tokenizer are good at different things."),
-        costs=later("One capture for each teacher; merging takes minutes, and training costs what it always does."),
+        when=later(
+            "Use it when two teachers with the same tokenizer are good at different things: mixed on the same text, the better one picked "
+            "window by window, or each with texts of its own."
+        ),
+        costs=later(
+            "One capture for each teacher, and the merged cache's disk; merging reads about ten thousand tokens a second; training costs "
+            "what it always does."
+        ),
         command="cache merge ONE TWO --weights 0.5,0.5 --name BOTH",
     ),
     "chains": Technique(
@@ -89,8 +95,11 @@ TECHNIQUES: dict[str, Technique] = {
     ),
     "positions": Technique(
         title=later("The most informative tokens only"),
-        when=later("Use it when the vocabulary is large and time is short: tokens that are obvious anyway teach little."),
-        costs=later("Time falls with the share that is left out; too small a share costs quality."),
+        when=later("Use it when the vocabulary is large and time is short: only the output layer's work falls with the share."),
+        costs=later(
+            "The student sees fewer targets in a step, which may cost quality; by gap, the output layer is computed once more to find the "
+            "positions."
+        ),
         command="train --cache NAME --loss.positions entropy --loss.position_share 0.5",
     ),
     "tokenizers": Technique(

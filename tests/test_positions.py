@@ -9,12 +9,14 @@ from steps import carry_out, train_here
 
 from distill_core import jobs, metrics, models
 from distill_core.batches import Collate, to_tensors
+from distill_core.charts.share import share_chart
 from distill_core.config import from_dict, hard_label_twin, with_overrides
 from distill_core.errors import ConfigError
 from distill_core.losses import IGNORE_INDEX
 from distill_core.positions import most_uncertain, num_chosen, num_learned, ranks_to_keep, with_widest_gaps
 from distill_core.runs import create_run
 from distill_core.students import build_student
+from distill_core.sweep import Setting, rows_by_share
 
 
 def selecting(config, by, share, **more):
@@ -168,3 +170,22 @@ def test_settings_are_refused_in_words():
 def test_the_hard_label_twin_learns_from_all_positions():
     twin = hard_label_twin(from_dict({"loss": {"positions": "entropy", "position_share": 0.5}}))
     assert (twin.loss.positions, twin.loss.position_share) == ("all", 1.0)
+
+
+def test_a_sweep_over_the_share_is_drawn_as_a_curve():
+    values = [{"loss.positions": by, "loss.position_share": share} for by in ("entropy", "gap") for share in (0.25, 1.0)]
+    found = [Setting(each, {0: 0.5 + i, 1: 0.7 + i}, {}, {}, {0: "done", 1: "done"}) for i, each in enumerate(values)]
+    rows = rows_by_share(found, "all")
+    assert [(row["positions"], row["share"], row["seed"], row["kl"]) for row in rows[:3]] == [
+        ("entropy", 0.25, 0, 0.5),
+        ("entropy", 0.25, 1, 0.7),
+        ("entropy", 1.0, 0, 1.5),
+    ]
+    assert rows[0]["mean"] == pytest.approx(0.6)
+    drawn = share_chart(rows).to_dict()
+    assert sum("seed" in row for layer in drawn["layer"] for row in layer["data"]["values"]) == 8
+    assert share_chart([]).to_dict()["layer"]
+    only_share = [Setting({"loss.position_share": 0.5}, {0: 1.0}, {}, {}, {0: "done"})]
+    assert rows_by_share(only_share, "gap")[0]["positions"] == "gap"
+    assert rows_by_share([Setting({"loss.position_share": 0.5, "loss.top_k": 3}, {0: 1.0}, {}, {}, {0: "done"})], "gap") == []
+    assert rows_by_share([], "gap") == []

@@ -10,7 +10,7 @@ advice   where to start: from the cache before any run, from the results afterwa
 from .advice import from_cache, from_results, in_text
 from .drive import carry_on, start_in_background
 from .record import Sweep, Trial, create_sweep, grid_of, list_sweeps, open_sweep
-from .results import Setting, rows, settings, table, verdict
+from .results import Setting, rows, rows_by_share, settings, table, verdict
 
 __all__ = [
     "Setting",
@@ -25,6 +25,7 @@ __all__ = [
     "list_sweeps",
     "open_sweep",
     "rows",
+    "rows_by_share",
     "settings",
     "start_in_background",
     "table",

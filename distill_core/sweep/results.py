@@ -16,6 +16,7 @@ from ..runs import open_run
 from .record import Sweep, in_words
 
 Row = dict[str, Any]
+POSITIONS, SHARE = "loss.positions", "loss.position_share"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,20 @@ def rows(found: Sequence[Setting]) -> list[Row]:
             limits = {"low": spread.low, "high": spread.high} if spread else {"low": None, "high": None}
             made.append({"setting": setting.words, "seed": seed, "kl": kl, "mean": setting.mean, **limits})
     return made
+
+
+def rows_by_share(found: Sequence[Setting], positions: str) -> list[Row]:
+    """A row for each run that is done of a sweep over loss.position_share and nothing but it and loss.positions; [] for any other.
+
+    `positions`: loss.positions of a sweep that leaves it as it is.
+    """
+    if not found or any(set(setting.values) - {POSITIONS, SHARE} or SHARE not in setting.values for setting in found):
+        return []
+    made = []
+    for setting, own in ((setting, rows([setting])) for setting in found):
+        place = {"positions": str(setting.values.get(POSITIONS, positions)), "share": float(setting.values[SHARE])}
+        made += [row | place for row in own]
+    return sorted(made, key=lambda row: (row["positions"], row["share"], row["seed"]))
 
 
 def advantage(best: Setting, other: Setting) -> Gain | None:

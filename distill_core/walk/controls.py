@@ -18,7 +18,10 @@ LEARNING_RATES = {"fresh": 5e-3, "prune_layers": 5e-4, "pretrained": 5e-5}
 """Peak learning rates that suit each way to begin: random weights bear the largest, trained ones want to be kept."""
 TEXT_FIELDS = ("column", "split", "window_tokens", "num_windows", "packing")
 CAPTURE_FIELDS = ("top_k", "codec")
-LOSS_FIELDS = ("temperature", "divergence", "tail", "jsd_weight", "z_loss_weight", "adversarial_weight", "adversarial_radius")
+LOSS_FIELDS = (
+    "temperature", "divergence", "tail", "jsd_weight", "z_loss_weight", "positions", "position_share", "adversarial_weight",
+    "adversarial_radius",
+)  # fmt: skip
 TRAIN_FIELDS = ("seed", "gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay")
 """Controls that are a field of the config, under its name and with its value."""
 
@@ -55,6 +58,8 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
     init = student["init"]
     plain["student"] = _student_from(base, student)
     plain["loss"] |= {name: loss[name] for name in LOSS_FIELDS} | {"top_k": loss["top_k"] or None}
+    if loss["positions"] == "all":
+        plain["loss"]["position_share"] = 1.0
     hard = loss["hard_share"]
     if hard != control_values(base)["loss"]["hard_share"]:
         plain["loss"] |= {"kl_weight": round(1 - hard, 4), "ce_weight": round(hard, 4)}

@@ -120,7 +120,11 @@ def formula(loss: Mapping[str, Any], *, say: Say = ENGLISH) -> str:
         parts.append(say("{weight:g} × z-loss", weight=loss["z_loss_weight"]))
     if loss["adversarial_weight"]:
         parts.append(say("{weight:g} × the same on changed input", weight=loss["adversarial_weight"]))
-    return f'<p class="walk-formula">{say("loss")} = {" + ".join(parts)}</p>'
+    where = ""
+    if loss["positions"] != "all" and loss["position_share"] < 1:
+        share = say.figure(f"{loss['position_share']:.0%}")
+        where = ", " + say("over {share} of each window's positions", share=share)
+    return f'<p class="walk-formula">{say("loss")} = {" + ".join(parts)}{where}</p>'
 
 
 def kept_mass_words(rows: Sequence[Mapping[str, float]], temperature: float, *, say: Say = ENGLISH) -> str:

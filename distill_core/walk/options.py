@@ -54,6 +54,11 @@ TAILS = {
     later("spread over the kept (renormalize)"): "renormalize",
     later("left out (drop)"): "drop",
 }
+POSITIONS = {
+    later("all positions"): "all",
+    later("where the teacher is least sure (entropy)"): "entropy",
+    later("where the student is furthest off (gap)"): "gap",
+}
 CODECS = {later("plain Parquet columns (exact)"): "exact", later("two thirds of the disk (packed)"): "packed"}
 QUANTIZED = {later("their own precision"): "", later("8 bits"): "8bit", later("4 bits (QLoRA)"): "4bit"}
 LAYER_CHOICES = {later("evenly: first, last and between"): "even", later("by importance, measured"): "importance"}
@@ -117,6 +122,10 @@ FORMS: dict[str, dict[str, Control]] = {
         "adversarial_radius": Control(
             kind="dropdown", label=later("How far input may be changed, in embeddings' lengths"), stops=(0.1, 0.3, 0.5, 1)
         ),
+        "positions": Control(kind="dropdown", label=later("Learn from"), choices=POSITIONS, technique="positions"),
+        "position_share": Control(
+            kind="slider", label=later("Share of the positions that it learns from"), stops=(0.1, 0.25, 0.5, 0.75, 1)
+        ),
         "top_k": Control(kind="number", label=later("Use only the first K entries (0: all in the cache)"), high=100_000),
     },
     "train": {
@@ -139,7 +148,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "fresh": (),
     "prune_layers": ("layer_choice", "intermediate_size", "lora_rank"),
     "pretrained": ("lora_rank", "quantize"),
-    "loss": ("jsd_weight", "z_loss_weight", "top_k", "adversarial_weight", "adversarial_radius"),
+    "loss": ("jsd_weight", "z_loss_weight", "top_k", "positions", "position_share", "adversarial_weight", "adversarial_radius"),
     "train": ("gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay", "seed"),
 }
 """Those that wait under 'More settings'; the student's by its beginning."""

@@ -59,8 +59,16 @@ def test_bar_links_to_headings():
     ],
 )
 def test_formula(hard, temperature, divergence, said):
-    loss = {"hard_share": hard, "temperature": temperature, "divergence": divergence, "z_loss_weight": 0, "adversarial_weight": 0}
+    loss = {
+        "hard_share": hard,
+        "temperature": temperature,
+        "divergence": divergence,
+        "z_loss_weight": 0,
+        "adversarial_weight": 0,
+        "positions": "all",
+    }
     assert said in facts.formula(loss).replace("&#x27;", "'")
+    assert "over 25% of each window" in facts.formula(loss | {"positions": "gap", "position_share": 0.25})
     assert "+ 0.5 × the same on changed input" in facts.formula(loss | {"adversarial_weight": 0.5})
 
 
