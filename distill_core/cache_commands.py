@@ -19,9 +19,17 @@ def add_merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=BY, default="mixture", help="merge: mixture (default): the teachers' weighted mean, on the same "
         "text; pick: each window from the teacher that fits its text best; join: caches of different texts, side by side")  # fmt: skip
     parser.add_argument("--weights", metavar="W,W", help="merge: one number above 0 for each cache of a mixture (all the same)")
-    parser.add_argument("--name", dest="new_name", metavar="NAME", help="merge: the new cache's name")
+    parser.add_argument("--to", metavar="MODEL", help="translate: the student's model, or a folder with its tokenizer")
+    parser.add_argument(
+        "--min-coverage",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="translate: least share of the student's tokens with a row (0.5)",
+    )
+    parser.add_argument("--name", dest="new_name", metavar="NAME", help="merge, translate: the new cache's name")
     parser.add_argument("--top-k", type=int, metavar="K", help="merge: entries a mixture keeps per position (all that every cache has)")
-    parser.add_argument("--background", action="store_true", help="merge: start it and return; follow it with: distill runs show")
+    parser.add_argument("--background", action="store_true", help="merge, translate: start it and return; see: distill runs show")
 
 
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
@@ -45,6 +53,9 @@ def cache(options: argparse.Namespace, config: DistillConfig) -> None:
         return
     if options.what == "merge":
         merge(options)
+        return
+    if options.what == "translate":
+        translate(options)
         return
     if options.others:
         raise ConfigError(f"cache {options.what} takes one cache, not {len(options.others) + 1}.")
@@ -83,6 +94,20 @@ def merge(options: argparse.Namespace) -> None:
         return
     name = carry_out(jobs.new_merge(wanted))["cache"]
     print_cache(name)
+    print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
+
+
+def translate(options: argparse.Namespace) -> None:
+    """Write the cache anew for another tokenizer, here or in the background; the same command again goes on, or finds it done."""
+    if not options.new_name or not options.to:
+        raise ConfigError("cache translate needs --to MODEL, whose tokenizer the student has, and --name NAME for the new cache.")
+    asked = {"cache": options.name, "to": options.to, "name": options.new_name, "min_coverage": options.min_coverage}
+    if options.background:
+        print(f"run {jobs.submit_translate(**asked).id} is queued")
+        return
+    name = carry_out(jobs.new_translation(**asked))["cache"]
+    print_cache(name)
+    print(f"  covered     {open_cache(name).manifest.text['notes'][0]}")
     print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
 
 

@@ -47,9 +47,10 @@ def build_parser() -> Parser:
     )
     cache.add_argument(
         "what",
-        choices=["list", "info", "verify", "estimate", "browse", "compare", "merge", "delete"],
+        choices=["list", "info", "verify", "estimate", "browse", "compare", "merge", "translate", "delete"],
         help="estimate: bytes, time and break-even of a capture that is not there yet; browse: a window token by token, with the teacher's "
-        "choices; compare: run the teacher again on a sample; merge: several caches made one",
+        "choices; compare: run the teacher again on a sample; merge: several caches made one; "
+        "translate: for a student with another tokenizer",
     )
     cache.add_argument("name", nargs="?", help="the cache (all commands but list and estimate)")
     cache_commands.add_merge_options(cache)

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from . import models
 from .cache import Cache
+from .cache.manifest import TRANSLATED
 from .cache.tail import AT_ONE, log_partition
 from .config import from_dict
 from .device import pick_device
@@ -74,6 +75,11 @@ def compare(cache: Cache, *, num_windows: int = 8, device: str = "auto", progres
     """Run the cache's teacher again on evenly spaced training windows. Raises CacheError if it is another teacher now, ModelError."""
     say = progress or (lambda _: None)
     config, plan = from_dict(cache.manifest.config), cache.plan
+    if cache.is_translated:
+        raise CacheError(
+            f"cache {cache.name} speaks other tokens than its teacher's, so the teacher cannot be asked again from them. Compare the cache "
+            f"that it was made from: python -m distill_core cache compare {cache.plan.fingerprint.fields[TRANSLATED]}"
+        )
     if "teacher_without_context" in cache.manifest.text:
         raise CacheError(
             f"cache {cache.name}: its teacher had a context or images, which are not in the windows, so it cannot be asked again from "

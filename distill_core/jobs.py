@@ -14,6 +14,7 @@ from .paths import locks_dir
 from .processes import this_machine
 from .refusals import check_training
 from .runs import Run, create_run, open_run
+from .translation import translation_config
 from .waiting import expected_wait_s, runs_ahead, waiting_words
 
 POLL_S = 0.5
@@ -76,6 +77,25 @@ def submit_merge(merge: Merge, *, owner: str = "") -> Run:
     engines.chosen()
     with room.admit(owner, merge_config(merge, check_merge(merge)), "merge"):
         run = new_merge(merge, owner=owner)
+    start(run)
+    return run
+
+
+def new_translation(cache: str, to: str, name: str, *, min_coverage: float = 0.5, owner: str = "") -> Run:
+    """The run that writes a cache anew in the tokens of the model or tokenizer folder `to`; nobody works on it yet.
+
+    Raises CacheError, ConfigError or ModelError for what could only fail.
+    """
+    config = translation_config(cache, to, name, min_coverage=min_coverage)
+    inputs = {"source": cache, "to": to, "name": name, "min_coverage": f"{min_coverage:g}"}
+    return create_run("translate", config, inputs=inputs, label=f"{cache} for {to}", device="cpu", owner=owner)
+
+
+def submit_translate(cache: str, to: str, name: str, *, min_coverage: float = 0.5, owner: str = "") -> Run:
+    """Queue the translation of a cache; returns at once. Raises as `new_translation` does, and RoomError as the others."""
+    engines.chosen()
+    with room.admit(owner, translation_config(cache, to, name, min_coverage=min_coverage), "translate"):
+        run = new_translation(cache, to, name, min_coverage=min_coverage, owner=owner)
     start(run)
     return run
 

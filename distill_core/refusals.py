@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from . import catalog, engines
-from .cache import open_cache
+from .cache import Cache, open_cache
 from .config import DistillConfig
 from .errors import ConfigError
 from .hf_arguments import check_reporters_installed
@@ -23,7 +23,17 @@ def check_training(config: DistillConfig, cache: str) -> None:
     folder = caches_dir() / checked_name(cache, "cache")
     if (folder / "manifest.json").exists():
         opened = open_cache(cache)
+        check_tokens_of(config, opened)
         opened.check_asked(config.loss.top_k, config.loss.temperature, has_drawn=opened.plan.num_exact is not None)
+
+
+def check_tokens_of(config: DistillConfig, cache: Cache) -> None:
+    """Raise ConfigError for a student cut out of the teacher, tokens and all, where the cache speaks another tokenizer's tokens."""
+    if cache.is_translated and config.student.init == "prune_layers":
+        raise ConfigError(
+            f"cache {cache.name} speaks other tokens than its teacher's, so a student cut out of the teacher cannot learn from it. Use "
+            "student.init 'pretrained' with a model of those tokens, or 'fresh'."
+        )
 
 
 def check_settings(config: DistillConfig) -> None:

@@ -21,7 +21,7 @@ from .errors import RunError, did_you_mean
 from .paths import checked_name, publish, runs_dir
 from .processes import is_alive, this_machine
 
-Kind = Literal["capture", "merge", "write", "train", "evaluate"]
+Kind = Literal["capture", "merge", "translate", "write", "train", "evaluate"]
 State = Literal["queued", "running", "done", "failed", "stopped"]
 ACTIVE: tuple[State, ...] = ("queued", "running")
 START_GRACE_S = 60.0

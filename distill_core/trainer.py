@@ -22,6 +22,7 @@ from .heads import HeadOps, probe_head, unwrapped
 from .independence import check_independence
 from .multipliers import by_onednn, is_onednn_faster
 from .progress import Progress, Stopped
+from .refusals import check_tokens_of
 from .routers import router_loss_weight, router_words
 from .runs import Run
 from .structure import Structure
@@ -127,6 +128,7 @@ def make_student(
 ) -> tuple[Any, HeadOps]:
     """The student on the device, and what its model does after its head."""
     progress.phase("building the student")
+    check_tokens_of(config, cache)
     transformers.set_seed(config.train.seed)
     student = build_student(config, tokenizer=tokenizer, real_vocab_size=cache.plan.vocab_size, device=device, structure=structure)
     num_parameters = sum(weight.numel() for weight in student.parameters())

@@ -59,6 +59,10 @@ def _step(run: Run) -> Callable[[Run, Progress], object]:
         from .trainer import run_training
 
         return run_training
+    if kind == "translate":
+        from .translate import run_translate
+
+        return lambda run, progress: run.update(result={"cache": run_translate(run, progress).name})
     if kind == "write":
         from .write import run_write
 

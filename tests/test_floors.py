@@ -17,14 +17,14 @@ FLOORS = {
     1: {
         "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory", "merging",
         "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies", "room", "runs",
-        "sweep", "techniques", "texts", "waiting", "walk",
+        "sweep", "techniques", "texts", "translation", "waiting", "walk",
     },
     2: {
         "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "images", "independence", "losses",
         "models", "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "structure", "students",
         "view_reading",
     },
-    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "write"},
+    3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "translate", "write"},
     4: {
         "__main__", "bench_commands", "cache_commands", "chain_commands", "cli", "commands", "data_commands", "foreground",
         "launched", "parsers", "serve", "sweep_commands", "worker", "write_commands",

@@ -18,7 +18,7 @@ from ..errors import CacheError
 from ..paths import file_sha256
 from . import codecs
 from .bounds import mixture_mass_bracket
-from .manifest import Manifest, Plan, ShardEntry, make_again
+from .manifest import TRANSLATED, Manifest, Plan, ShardEntry, make_again
 from .shards import read_rows, rows_per_group
 from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
 
@@ -65,6 +65,11 @@ class Cache:
     @property
     def plan(self) -> Plan:
         return self.manifest.plan
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether it speaks another tokenizer's tokens than the teacher's."""
+        return TRANSLATED in self.plan.fingerprint.fields
 
     @property
     def packing(self) -> bool:

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from ..errors import CacheError
 from ..paths import caches_dir, checked_name, file_sha256, publish
 from ..units import show_disk
-from .manifest import Manifest, Plan, ShardEntry, ShardPlan, Teacher, make_again, read_record
+from .manifest import TRANSLATED, Manifest, Plan, ShardEntry, ShardPlan, Teacher, make_again, read_record
 from .shards import ShardColumns, parquet, write_durably
 from .tail import AT_ONE, kept_mass
 
@@ -32,7 +32,7 @@ class CacheWriter:
         self.plan = plan
         self._plan_sha256 = plan.sha256()
         self._lock = FileLock(folder / "writer.lock")
-        self._name_option = "--name" if plan.merged else "capture.name"
+        self._name_option = "--name" if plan.merged or TRANSLATED in plan.fingerprint.fields else "capture.name"
 
     def __enter__(self) -> Self:
         try:

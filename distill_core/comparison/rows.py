@@ -14,6 +14,9 @@ from ..runs import Run, Status, list_runs
 from .quality import MEASURES, qualities
 from .there import of_each
 
+MAKERS = ("capture", "merge", "translate")
+"""Kinds of run that make a cache."""
+
 Row = dict[str, Any]
 
 
@@ -146,7 +149,8 @@ def cache_rows(*, now_s: float | None = None) -> list[Row]:
         except FileNotFoundError:  # just being deleted
             continue
         made_by = next(
-            (status for _, status, _ in runs if status.kind in ("capture", "merge") and status.result.get("cache") == folder.name), None
+            (status for _, status, _ in runs if status.kind in MAKERS and status.result.get("cache") == folder.name),
+            None,
         )
         rows.append(
             {

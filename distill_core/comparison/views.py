@@ -15,6 +15,7 @@ KINDS = {
     "train": later("training"),
     "capture": later("capture"),
     "write": later("writing"),
+    "translate": later("translating"),
     "evaluate": later("judging"),
     "cache": later("cache"),
 }

@@ -68,7 +68,7 @@ def check_queue(owner: str, rules: Policy) -> None:
 
 
 def _coming_bytes(config: DistillConfig, kind: Kind) -> int:
-    return int(estimate(config, vocab_size=UNKNOWN_VOCABULARY).disk_bytes) if kind in ("capture", "merge") else 0
+    return int(estimate(config, vocab_size=UNKNOWN_VOCABULARY).disk_bytes) if kind in ("capture", "merge", "translate") else 0
 
 
 def _check_disk(owner: str, rules: Policy, coming_bytes: int) -> None:
@@ -98,7 +98,7 @@ def disk_use() -> list[DiskUse]:
     for run in list_runs():
         status = run.stored_status()
         found.append(DiskUse("run", run.id, status.owner, _folder_bytes(run.folder)))
-        if status.kind in ("capture", "merge") and (name := _captured(run, status)):
+        if status.kind in ("capture", "merge", "translate") and (name := _captured(run, status)):
             cache_owners[name] = status.owner  # runs come newest first: who captured it first stays
     folders = sorted(caches_dir().iterdir()) if caches_dir().is_dir() else []
     found += [

@@ -53,7 +53,7 @@ def earlier_work(*, limit: int = 12) -> list[Work]:
         for _, status in statuses
         if status.kind == "capture" and status.state != "done"
     ]
-    owners = {status.result.get("cache"): status.owner for _, status in statuses if status.kind in ("capture", "merge")}
+    owners = {status.result.get("cache"): status.owner for _, status in statuses if status.kind in ("capture", "merge", "translate")}
     found += [
         Work("cache", cache.name, "done", cache.folder.stat().st_mtime, owners.get(cache.name, ""), Place(cache=cache.name))
         for cache in list_caches()
