@@ -31,6 +31,8 @@ PLAIN = DistillConfig()
         {"loss": {"divergence": "jsd", "jsd_weight": 0.3, "z_loss_weight": 2e-4, "top_k": 7}, "train": {"gradient_accumulation_steps": 4}},
         {"loss": {"adversarial_weight": 0.7, "adversarial_radius": 0.2, "adversarial_steps": 3}},
         {"text": {"num_windows": 60, "num_heldout_windows": 16, "packing": False}, "capture": {"top_k": 33, "batch_windows": 2}},
+        {"capture": {"context": "Be brief.\n"}},
+        {"capture": {"context_file": "examples.txt"}},
     ],
 )
 def test_a_config_survives_the_controls(values):
@@ -42,6 +44,19 @@ def test_a_config_survives_the_controls(values):
 def changed(section, **values):
     shown = controls.control_values(PLAIN)
     return controls.config_from(PLAIN, shown | {section: shown[section] | values})
+
+
+def test_a_context_that_is_typed_takes_the_place_of_a_file_and_costs_are_shown():
+    base = from_dict({"capture": {"context_file": "examples.txt"}})
+    shown = controls.control_values(base)
+    typed = controls.config_from(base, shown | {"capture": shown["capture"] | {"context": "Be brief. " * 40}})
+    assert (typed.capture.context, typed.capture.context_file) == ("Be brief. " * 40, None)
+    assert changed("capture", context="  ").capture.context is None
+    cost = lookups.estimate_cache(typed, catalog.facts("builtin"))
+    plain = lookups.estimate_cache(PLAIN, catalog.facts("builtin"))
+    assert cost.num_tokens > 1.5 * plain.num_tokens
+    assert "context is read before every document" in facts.cost(cost)
+    assert "context" not in facts.cost(plain)
 
 
 def test_what_follows_from_a_control():
