@@ -25,7 +25,9 @@ class Technique:
 TECHNIQUES: dict[str, Technique] = {
     "writing": Technique(
         title=later("Text written by the teacher"),
-        when=later("Use it when you have little text of your own: the teacher continues its beginnings, and the student learns from both."),
+        when=later(
+            "Use it when you have little text of your own: the teacher writes more from its beginnings, and the student learns from both."
+        ),
         costs=later("The teacher writes one token at a time, many times slower than it reads; the texts are captured like any other."),
         command="write --write.name more --write.num_texts 500",
     ),

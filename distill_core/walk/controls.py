@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 LEARNING_RATES = {"fresh": 5e-3, "prune_layers": 5e-4, "pretrained": 5e-5}
 """Peak learning rates that suit each way to begin: random weights bear the largest, trained ones want to be kept."""
-TEXT_FIELDS = ("column", "split", "window_tokens", "num_windows", "packing")
+TEXT_FIELDS = ("column", "split", "window_tokens", "num_windows", "packing", "synthetic_share")
 CAPTURE_FIELDS = ("top_k", "codec")
 LOSS_FIELDS = (
     "temperature", "divergence", "tail", "jsd_weight", "z_loss_weight", "positions", "position_share", "adversarial_weight",
@@ -51,7 +51,7 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
         plain["teacher"] = {"model": model}
     source = BUILTIN if text["kind"] == BUILTIN else text["source"].strip()
     plain["text"] |= {name: text[name] for name in TEXT_FIELDS} | {"source": source}
-    plain["text"]["subset"] = text["subset"].strip() or None
+    plain["text"] |= {name: text[name].strip() or None for name in ("subset", "synthetic")}
     if text["num_windows"] != base.text.num_windows:
         plain["text"]["num_heldout_windows"] = min(64, max(8, text["num_windows"] // 4))
     plain["capture"] |= {name: values["capture"][name] for name in CAPTURE_FIELDS} | _context_from(base, values["capture"])
@@ -146,6 +146,7 @@ def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:
             "source": "" if config.text.source == BUILTIN else config.text.source,
             **config.text.model_dump(include=set(TEXT_FIELDS)),
             "subset": config.text.subset or "",
+            "synthetic": config.text.synthetic or "",
         },
         "capture": config.capture.model_dump(include=set(CAPTURE_FIELDS)) | {"context": config.capture.context or ""},
         "student": {

@@ -80,6 +80,12 @@ FORMS: dict[str, dict[str, Control]] = {
         "num_windows": Control(kind="slider", label=later("Windows to train on"), stops=(50, 100, 200, 400, 800, 1600, 3200, 6400, 12800)),
         "window_tokens": Control(kind="dropdown", label=later("Tokens in a window"), stops=(64, 128, 256, 512, 1024, 2048, 4096, 8192)),
         "packing": Control(kind="checkbox", label=later("several documents share a window")),
+        "synthetic": Control(
+            kind="text", label=later("Written text to train on as well"), placeholder=later("written:NAME, or a path"), technique="writing"
+        ),
+        "synthetic_share": Control(
+            kind="slider", label=later("Share of the training windows that are of it"), stops=(0.1, 0.25, 0.5, 0.75, 1)
+        ),
     },
     "capture": {
         "top_k": Control(kind="slider", label=later("Tokens kept per position (K)"), stops=(1, 5, 10, 20, 50, 100, 200)),
@@ -143,7 +149,7 @@ FORMS: dict[str, dict[str, Control]] = {
 """Section -> name -> control, in the order of the screen."""
 
 MORE: dict[str, tuple[str, ...]] = {
-    "text": ("packing",),
+    "text": ("packing", "synthetic", "synthetic_share"),
     "capture": ("codec", "context"),
     "fresh": (),
     "prune_layers": ("layer_choice", "intermediate_size", "lora_rank"),

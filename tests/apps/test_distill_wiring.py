@@ -248,14 +248,14 @@ def test_in_portuguese(distill, monkeypatch):
 
 def test_a_control_that_switches_a_technique_on_says_when_to_use_it(distill, small_cache, monkeypatch):
     at(monkeypatch, walk.Place(cache="small"))
-    said = TECHNIQUES["positions"].when
+    said = TECHNIQUES["images"].when
     before, _ = distill.app.run()
     assert said not in shown(before), "no control of the page, no words"
     for name in ("jsd_weight", "top_k"):
-        monkeypatch.setitem(options.FORMS["loss"], name, replace(options.FORMS["loss"][name], technique="positions"))
+        monkeypatch.setitem(options.FORMS["loss"], name, replace(options.FORMS["loss"][name], technique="images"))
     outputs, _ = distill.app.run()
     assert shown(outputs).count(said) == 1, "one technique of two controls is said once"
-    assert TECHNIQUES["positions"].costs in shown(outputs)
+    assert TECHNIQUES["images"].costs in shown(outputs)
 
 
 def test_every_technique_that_a_control_names_is_one():
