@@ -149,6 +149,9 @@ def bench_techniques(
     unknown = [name for name in names or [] if name not in TECHNIQUES]
     if unknown:
         raise ConfigError(f"no technique '{unknown[0]}'.{did_you_mean(unknown[0], TECHNIQUES)}")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # of loading and writing weights, many a minute
     rows = []
     with _own_home():
         values = {name: fields | QUICK.get(name, {}) if is_quick and isinstance(fields, dict) else fields for name, fields in BASE.items()}
