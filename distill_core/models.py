@@ -72,6 +72,13 @@ def _sees_images(config: Any) -> bool:
     return type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING and not getattr(config, "is_encoder_decoder", False)
 
 
+def sees_images_only(source: str, *, revision: str | None = None) -> bool:
+    """Whether the model has no text-only class: image-text models of most families. Raises ModelError."""
+    import transformers
+
+    return type(load_config(source, revision=revision)) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+
+
 def load_model(
     source: str,
     *,

@@ -159,6 +159,8 @@ def _pruned(config: DistillConfig, structure: Structure | None) -> Any:
     Memory while it is built: the teacher as stored, and the student in float32.
     """
     source = config.teacher.model
+    if models.sees_images_only(source, revision=config.teacher.revision):
+        raise ModelError(f"model {source} sees images, and no student is cut from such a model. Use student.init 'fresh' or 'pretrained'.")
     dtype = torch.float32 if source.lower().endswith(".gguf") else "auto"
     teacher = models.load_model(source, revision=config.teacher.revision, dtype=dtype)
     if getattr(teacher, "is_quantized", False):

@@ -14,7 +14,8 @@ from distill_core import corpus, images, models
 from distill_core.cache import open_cache
 from distill_core.cli import run_command_line
 from distill_core.config import TextConfig, with_overrides
-from distill_core.errors import ConfigError, DistillError, VocabularyError
+from distill_core.errors import ConfigError, DistillError, ModelError, VocabularyError
+from distill_core.students import build_student
 
 NUM_PAIRS = 12
 SIZES = itertools.cycle([(16, 16), (12, 30), (40, 20)])
@@ -186,3 +187,9 @@ def test_a_student_of_another_tokenizer_is_refused(pairs, tmp_path):
     student = save_sibling(tmp_path / "student")  # it lacks the image's token
     with pytest.raises(VocabularyError, match="2,048|2048"):
         train_here(with_overrides(config, {"student": {"init": "pretrained", "model": student}}), cache="seen")
+
+
+def test_a_student_cut_from_such_a_teacher_is_refused(pairs):
+    config = pairs(**{"student.init": "prune_layers", "student.num_layers": 1})
+    with pytest.raises(ModelError, match="no student is cut from such a model"):
+        build_student(config, tokenizer=models.load_tokenizer(config.teacher.model), real_vocab_size=2049)
