@@ -31,16 +31,22 @@ def mixture_mass_bracket(
     logprobs_NK: Floats, values_NA: Floats, slack_N3A: NDArray, temperature: float, *, top_k: int
 ) -> tuple[NDArray, NDArray]:
     """(least, most) kept mass of a mixture's first top_k entries at a temperature, [N], 0 to 1."""
+    least_NK, most_NK = mixture_mass_brackets(logprobs_NK, values_NA, slack_N3A, temperature)
+    return least_NK[..., top_k - 1], most_NK[..., top_k - 1]
+
+
+def mixture_mass_brackets(logprobs_NK: Floats, values_NA: Floats, slack_N3A: NDArray, temperature: float) -> tuple[NDArray, NDArray]:
+    """The same of the first 1 … K entries, [N, K] both."""
     low_N, high_N = mixture_tail_bracket(values_NA, slack_N3A, temperature)
     nothing_N = np.full(len(logprobs_NK), -np.inf)
     heads_NA = np.stack([log_partition(logprobs_NK, nothing_N, anchor) for anchor in ANCHORS], -1)
     most_N = np.exp(_chord(heads_NA + slack_N3A[..., 2, :].astype(np.float64), temperature))
-    all_N = np.exp(log_partition(logprobs_NK, nothing_N, temperature))
-    more_N = np.maximum(most_N - all_N, 0.0)
-    kept_N = np.exp(log_partition(logprobs_NK[..., :top_k], nothing_N, temperature))
-    cut_N = np.maximum(all_N - kept_N, 0.0)
-    least_share_N = kept_N / (kept_N + cut_N + more_N * (top_k < logprobs_NK.shape[-1]) + np.exp(high_N))
-    return least_share_N, (kept_N + more_N) / (kept_N + more_N + cut_N + np.exp(low_N))
+    kept_NK = np.exp(logprobs_NK.astype(np.float64) / temperature).cumsum(-1)
+    all_N1 = kept_NK[..., -1:]
+    more_N1 = np.maximum(most_N[..., None] - all_N1, 0.0)
+    is_cut_K = np.arange(1, kept_NK.shape[-1] + 1) < kept_NK.shape[-1]  # what the entries lack may all belong to those that are cut
+    least_NK = kept_NK / (all_N1 + more_N1 * is_cut_K + np.exp(high_N)[..., None])
+    return least_NK, (kept_NK + more_N1) / (all_N1 + more_N1 + np.exp(low_N)[..., None])
 
 
 def _between(temperature: float) -> tuple[int, int, float]:

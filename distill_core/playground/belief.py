@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cache import tail_at, tail_bracket, tail_mean_at, tail_mean_bracket
+from ..cache.bounds import mixture_mass_bracket, mixture_tail_bracket
 from ..config import Divergence, Tail
 from ..errors import ConfigError
 
@@ -33,6 +34,10 @@ class Place:
     gold_id: int
     """The token that the text goes on with."""
     gold_logprob: float
+    mixture_slack_3A: NDArray | None = None
+    """A mixture of teachers only: how far the truth may be from the tail that is stored (cache/bounds.py)."""
+    log_vocab: float = math.inf
+    """The most entropy that a tail may hold."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def believe(place: Place, *, temperature: float, top_k: int) -> Belief:
     """Raises ConfigError for a top_k outside 1 to the stored K, or a temperature outside [0.5, 8]."""
     if not 1 <= top_k <= len(place.logprobs_K):
         raise ConfigError(f"top_k {top_k} is outside what this position holds, 1 to {len(place.logprobs_K)}. Choose one inside.")
-    low, high = (float(bound) for bound in tail_bracket(place.tail_A, place.tail_mean_A, temperature))
+    low, high = _tail_bound(place, temperature)
     tail = min(max(float(tail_at(place.tail_A, place.tail_mean_A, temperature)), low), high)
     probabilities_K, rest = _shares(place, tail, temperature, top_k)
     within, within_low, within_high = _within_tail(place, temperature, tail, low, high)
@@ -70,10 +75,26 @@ def believe(place: Place, *, temperature: float, top_k: int) -> Belief:
         temperature=temperature,
         probabilities_K=probabilities_K,
         rest=rest,
-        rest_bound=(_shares(place, low, temperature, top_k)[1], _shares(place, high, temperature, top_k)[1]),
+        rest_bound=_rest_bound(place, (low, high), temperature, top_k),
         entropy=_entropy(place, temperature, shares[1], within),
         entropy_bound=_entropy_bound(place, temperature, (shares[0], shares[2]), (within_low, within_high)),
     )
+
+
+def _tail_bound(place: Place, temperature: float) -> Bound:
+    if place.mixture_slack_3A is None:
+        low, high = tail_bracket(place.tail_A, place.tail_mean_A, temperature)
+    else:
+        low, high = mixture_tail_bracket(place.tail_A, place.mixture_slack_3A, temperature)
+    return float(low), float(high)
+
+
+def _rest_bound(place: Place, tail: Bound, temperature: float, top_k: int) -> Bound:
+    if place.mixture_slack_3A is None:
+        return _shares(place, tail[0], temperature, top_k)[1], _shares(place, tail[1], temperature, top_k)[1]
+    one = (place.logprobs_K[None], place.tail_A[None], place.mixture_slack_3A[None])
+    least, most = mixture_mass_bracket(*one, temperature, top_k=top_k)
+    return 1 - float(most[0]), 1 - float(least[0])
 
 
 def _shares(place: Place, tail: float, temperature: float, top_k: int) -> tuple[NDArray[np.float64], float]:
@@ -89,6 +110,8 @@ def _within_tail(place: Place, temperature: float, tail: float, low: float, high
     if math.isinf(tail):
         return 0.0, 0.0, 0.0
     mean = float(tail_mean_at(place.tail_A, place.tail_mean_A, temperature))
+    if place.mixture_slack_3A is not None:  # of a mixture's tail the mean is a guess at every T
+        return max(0.0, tail - mean / temperature), 0.0, place.log_vocab
     mean_low, mean_high = (float(bound) for bound in tail_mean_bracket(place.tail_A, place.tail_mean_A, temperature))
     lowest, highest = low - mean_high / temperature, high - mean_low / temperature
     return max(0.0, tail - mean / temperature), max(0.0, lowest), max(0.0, highest)

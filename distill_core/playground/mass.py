@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cache import Cache, tail_at, tail_bracket
+from ..cache.bounds import mixture_mass_brackets
 from ..cache.tail import Floats, log_partition
 
 TEMPERATURES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
@@ -55,7 +56,11 @@ def mass_table(cache: Cache, temperatures: Sequence[float] = TEMPERATURES) -> Ma
     for temperature in temperatures:
         low_C, high_C = tail_bracket(values_CA, means_CA, temperature)
         tails = (tail_at(values_CA, means_CA, temperature), high_C, low_C)  # the larger the tail, the less is kept
-        rows.append([mass_of_top(logprobs_CK, tail_C, temperature) for tail_C in tails])
+        row = [mass_of_top(logprobs_CK, tail_C, temperature) for tail_C in tails]
+        if cache.plan.merged == "mixture":
+            bracket = mixture_mass_brackets(logprobs_CK, values_CA, columns["mixture_slack"][targets], temperature)
+            row[1:] = [bound_CK.mean(0) for bound_CK in bracket]
+        rows.append(row)
     mass_TK, low_TK, high_TK = np.array(rows).transpose(1, 0, 2)
     return MassTable(tuple(temperatures), mass_TK, low_TK, high_TK, len(logprobs_CK))
 

@@ -1,6 +1,7 @@
 """One window of a cache as the playground shows it: its tokens as text, and the teacher's say at each; read once for all visitors."""
 # L: tokens in a window   P = L - 1: positions   K: entries   n: choices shown
 
+import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -102,6 +103,8 @@ class Window:
             logprobs_K=logprobs_K[stored_K],
             tail_A=row["tail_logsumexp"][at],
             tail_mean_A=row["tail_mean_logprob"][at],
+            mixture_slack_3A=row["mixture_slack"][at] if "mixture_slack" in row else None,
+            log_vocab=math.log(self.opened.cache.plan.vocab_size),
             gold_id=int(row["input_ids"][token]),
             gold_logprob=float(row["gold_logprob"][at]),
         )

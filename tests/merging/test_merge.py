@@ -15,6 +15,8 @@ from distill_core.cli import run_command_line
 from distill_core.errors import CacheError, ConfigError
 from distill_core.merging import Merge
 from distill_core.paths import caches_dir
+from distill_core.playground.belief import Place, believe
+from distill_core.playground.mass import mass_table
 from distill_core.runs import list_runs
 from distill_core.worker import execute
 
@@ -254,3 +256,22 @@ def test_a_cache_of_that_name_that_was_captured_is_not_touched(capsys):
     assert run_command_line(["cache", "merge", "a", "b", "--name", "c"]) == 2
     assert "is there already, begun by a capture" in capsys.readouterr().err
     assert shards_of("c") == before
+
+
+def test_the_playground_shows_a_mixtures_bounds():
+    make("a", seed=1), make("b", seed=2)
+    cache = merge("a", "b")
+    table = mass_table(cache, (1.0, 2.0))
+    for temperature in (1.0, 2.0):
+        for top_k in (3, K):
+            low, high = table.bound(temperature, top_k)
+            expected = [bound.mean() for bound in cache.kept_mass_bracket(temperature, top_k=top_k)]
+            np.testing.assert_allclose((low, high), expected, rtol=1e-6)
+    row = cache.stored("train", 0)
+    names = ("teacher_ids", "teacher_logprobs", "tail_logsumexp", "tail_mean_logprob")
+    ids, logprobs, tail, mean = (row[name][0] for name in names)
+    place = Place(ids, logprobs.astype(np.float32), tail, mean, 0, -1.0, row["mixture_slack"][0], np.log(V))
+    for temperature in (1.0, 2.0, 3.0):
+        belief = believe(place, temperature=temperature, top_k=K)
+        assert belief.rest_bound[0] - 1e-6 <= belief.rest <= belief.rest_bound[1] + 1e-6
+        assert belief.entropy_bound[0] <= belief.entropy <= belief.entropy_bound[1] + 1e-6
