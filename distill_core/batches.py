@@ -109,15 +109,19 @@ def without_idle_end(rows: dict[str, Any]) -> dict[str, Any]:
     num_positions = int(learned[-1]) + 1
     tokens = {name: rows[name][:, : num_positions + 1] for name in ("input_ids", "position_ids", "token_bytes")}
     per_position = ("targets", "teacher_ids", "teacher_logprobs", "teacher_tail", "gold_logprob")
-    return tokens | {name: rows[name][:, :num_positions] for name in per_position}
+    return tokens | {name: rows[name][:, :num_positions] for name in (*per_position, *_hidden(rows))}
+
+
+def _hidden(rows: dict[str, Any]) -> list[str]:
+    """Columns of hidden states, where they are read."""
+    return [name for name in rows if name.startswith("hidden_")]
 
 
 def to_tensors(rows: dict[str, Any]) -> Tensors:
     """input_ids, position_ids [B, L]; labels [B, P] (the next token, or IGNORE_INDEX); the teacher's side [B, P, …];
     valid_rows [M], which of the B x P rows are learned from: found here, where no GPU has to be waited for."""
-    tensors = {
-        name: torch.from_numpy(rows[name]) for name in ("input_ids", "position_ids", "teacher_ids", "teacher_logprobs", "teacher_tail")
-    }
+    names = ("input_ids", "position_ids", "teacher_ids", "teacher_logprobs", "teacher_tail", *_hidden(rows))
+    tensors = {name: torch.from_numpy(rows[name]) for name in names}
     targets = torch.from_numpy(rows["targets"])
     tensors["gold_logprob"] = torch.from_numpy(rows["gold_logprob"])
     tensors["labels"] = tensors["input_ids"][:, 1:].masked_fill(~targets, IGNORE_INDEX)

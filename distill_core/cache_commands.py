@@ -136,7 +136,11 @@ def print_estimate(config: DistillConfig, *, num_students: int) -> None:
     vocab_size = facts.vocab_size_tokenizer or facts.vocab_size_config
     guess = guessed_speed(facts.num_parameters, on_gpu=is_gpu(config.device))
     factor = corpus.reading_factor(config)
-    print(estimate(config, vocab_size=vocab_size, num_students=num_students, guess=guess, context_factor=factor).to_text())
+    print(
+        estimate(
+            config, vocab_size=vocab_size, num_students=num_students, guess=guess, context_factor=factor, hidden_size=facts.hidden_size
+        ).to_text()
+    )
 
 
 def mass_words(opened: Cache, temperature: float) -> str:
@@ -158,6 +162,8 @@ def print_cache(name: str) -> None:
     )
     print(f"  text        {manifest.num_windows('train'):,} windows to train on, {manifest.num_windows('heldout'):,} held out")
     print(f"  stored      {plan_.stored_words} of {plan_.vocab_size:,} at {positions:,} positions, codec {plan_.codec}")
+    if plan_.hidden is not None:
+        print(f"  states      {plan_.hidden.words}")
     print(f"  disk        {show_disk(manifest.num_bytes)}, {manifest.num_bytes / max(1, positions):.0f} bytes per position")
     masses = ", ".join(mass_words(opened, T) for T in TEMPERATURES)
     print(f"  kept mass   {masses}")

@@ -27,12 +27,13 @@ from .cache.estimate import bytes_per_position
 from .cache.manifest import Teacher
 from .cache.ranks import Rank, await_others, join, leading
 from .cache.reader import position_ids
-from .capture_plan import default_name, make_plan
+from .capture_plan import default_name, hidden_plan, make_plan
 from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
 from .errors import CacheError
 from .heads import Head, probe_head, read_head
+from .hidden_states import HiddenKeeper
 from .independence import check_independence
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
@@ -47,6 +48,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     """
     progress.phase("reading the text")
     facts = catalog.facts(config.teacher.model, revision=config.teacher.revision)
+    hidden = hidden_plan(config, facts)
     tokenizer = models.load_tokenizer(config.teacher.model, revision=config.teacher.revision)
     aligner = images.aligner_of(config, tokenizer)
     text = corpus.build_windows(config.text, tokenizer, aligner=aligner)
@@ -59,7 +61,8 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     device = pick_device(config.device)
     dtype = dtype_in_memory(facts, config.teacher.dtype, str(device))
     weights = models.weights_fingerprint(config.teacher.model, config.teacher.revision)
-    plan = make_plan(config, windows, tokenizer, weights=weights, dtype=dtype, beside=images.fields_of(aligner, windows))
+    beside = images.fields_of(aligner, windows)
+    plan = make_plan(config, windows, tokenizer, weights=weights, dtype=dtype, beside=beside, hidden=hidden)
     if plan.top_k < config.capture.top_k:
         progress.say(f"capture.top_k {config.capture.top_k:,} is more than the vocabulary: all {plan.vocab_size:,} tokens are kept")
     folder = caches_dir() / checked_name(config.capture.name or default_name(config, plan), "cache")
@@ -104,7 +107,8 @@ def _lead(work: _Work, rank: Rank) -> None:
         publish(work.folder / "config.json", config.to_json())
         work.tokenizer.save_pretrained(work.folder / "tokenizer")
         num_rows = sum(shard.num_windows for shard in missing) * (plan.window_tokens - 1)
-        writer.check_space(1.2 * num_rows * bytes_per_position(plan.codec, top_k=plan.top_k, vocab_size=plan.vocab_size))
+        entries = bytes_per_position(plan.codec, top_k=plan.top_k, vocab_size=plan.vocab_size)
+        writer.check_space(1.2 * num_rows * (entries + (plan.hidden.bytes_per_position if plan.hidden else 0)))
         model, head = _load_teacher(work)
         speed = _capture_shards(work, writer, rank.share(missing), model, head)
         teacher = _last_words(work, model).model_copy(update={"read_tokens_per_s": speed})
@@ -159,6 +163,7 @@ def _capture_shards(work: _Work, writer: CacheWriter, todo: list[ShardPlan], mod
     total = sum(shard.num_windows for shard in plan.shards)
     done = total - sum(shard.num_windows for shard in todo)
     progress.phase(f"the teacher reads {total:,} windows" + (f"; {done:,} of them before now, or elsewhere" if done else ""))
+    keeper = HiddenKeeper(plan.hidden, work.facts.hidden_size, head.weight_VD.device) if plan.hidden is not None else None
     started = time.monotonic()
     tokens = 0
     progress.at(done, total, "windows")
@@ -168,7 +173,7 @@ def _capture_shards(work: _Work, writer: CacheWriter, todo: list[ShardPlan], mod
         for first in range(0, len(order), capture.batch_windows):
             progress.stop_if_asked()
             picked = order[first : first + capture.batch_windows]
-            batches.append(_read_batch(work, model, head, part, picked))
+            batches.append(_read_batch(work, model, head, part, picked, keeper))
             done += len(picked)
             tokens += view_reading.tokens_read(part, picked, plan.window_tokens)
             left = progress.at(done, total, "windows")
@@ -198,7 +203,7 @@ def longest_first(doc_lens: list[list[int]], shard: ShardPlan) -> NDArray[np.int
     return shard.first_window + np.argsort([-length for length in lengths], kind="stable")
 
 
-def _read_batch(work: _Work, model: Any, head: Head, windows: Any, picked: NDArray[np.int64]) -> SparseRows:
+def _read_batch(work: _Work, model: Any, head: Head, windows: Any, picked: NDArray[np.int64], keeper: HiddenKeeper | None) -> SparseRows:
     plan = work.plan
     sizes: dict[str, Any] = {"top_k": plan.top_k, "vocab_size": plan.vocab_size, "num_exact": plan.num_exact}
     sizes["chunk_tokens"] = work.config.capture.head_chunk_tokens
@@ -210,7 +215,7 @@ def _read_batch(work: _Work, model: Any, head: Head, windows: Any, picked: NDArr
     positions_BL = torch.from_numpy(np.stack([position_ids(windows.doc_lens[i], plan.window_tokens)[:longest] for i in picked]))
     targets_BP = torch.from_numpy(windows.targets_NP[picked, : longest - 1])
     sizes |= {"packing": plan.packing, "seed": _seed(ids_BL.numpy())}
-    return read_batch(model, head, ids_BL, positions_BL, targets_BP, **sizes)
+    return read_batch(model, head, ids_BL, positions_BL, targets_BP, keeper=keeper, **sizes)
 
 
 def _seed(ids: NDArray[Any]) -> int:
@@ -224,7 +229,10 @@ def _columns(windows: Any, shard: ShardPlan, order: NDArray[np.int64], batches: 
     targets_nP = windows.targets_NP[picked]
 
     def spread(name: str, dtype: Any, empty: float) -> Any:
-        rows = torch.cat([getattr(batch, name) for batch in batches]).numpy()
+        return spread_rows([getattr(batch, name) for batch in batches], dtype, empty)
+
+    def spread_rows(parts: list[torch.Tensor], dtype: Any, empty: float) -> Any:
+        rows = torch.cat(parts).numpy()
         full = np.full((*targets_nP.shape, *rows.shape[1:]), empty, dtype)
         full[targets_nP[order - shard.first_window]] = rows.astype(dtype)
         return full[np.argsort(order)]
@@ -241,6 +249,9 @@ def _columns(windows: Any, shard: ShardPlan, order: NDArray[np.int64], batches: 
         tail_mean_logprob_nPA=spread("tail_mean_RA", np.float16, 0.0),
         gold_logprob_nP=spread("gold_logprob_R", np.float32, 0.0),
         teacher_entropy_nP=spread("entropy_R", np.float16, 0.0),
+        hidden={
+            name: spread_rows([batch.hidden[name] for batch in batches], rows.numpy().dtype, 0) for name, rows in batches[0].hidden.items()
+        },
     )
 
 

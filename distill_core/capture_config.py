@@ -1,13 +1,21 @@
 """The section 'capture': what is kept of the teacher, and how it is read."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from .section import FolderName, Positive, Section
 
 Codec = Literal["exact", "packed"]
+HiddenCodec = Literal["float16", "int8"]
 Select = Literal["topk", "topk+sample"]
+
+
+def _as_numbers(value: Any) -> Any:
+    """'2,4' and 2 as a tuple of numbers; '' as none."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return (value,) if isinstance(value, int) else value
 
 
 class CaptureConfig(Section):
@@ -27,6 +35,13 @@ class CaptureConfig(Section):
     """The same from a file: .txt, or .jsonl with one chat message ({'role', 'content'}) per line."""
     codec: Codec = "exact"
     """'exact': plain columns that any Parquet tool reads; 'packed': two thirds of the disk, log-probabilities in 255 steps a position."""
+    hidden_layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_as_numbers)] = ()
+    """Layers of the teacher whose hidden states are kept beside the entries, such as 2,4: 0 is its embeddings, n what layer n gives (the
+    last one after the last norm). Each takes disk for its whole width at every position. None: no states."""
+    hidden_codec: HiddenCodec = "float16"
+    """How hidden states are stored: 'float16'; 'int8': half of that, off by at most 1/254 of each state's largest number."""
+    hidden_size: Positive | None = None
+    """Numbers kept of each hidden state, by a fixed random orthonormal projection; none: all of them."""
     batch_windows: Positive = 8
     """Windows in one teacher forward pass."""
     head_chunk_tokens: Positive = 512
@@ -44,6 +59,15 @@ class CaptureConfig(Section):
             raise ValueError("capture.context and capture.context_file are both given: give one of them")
         if self.context is not None and not self.context.strip():
             raise ValueError("capture.context is empty: write the instruction or the examples, or leave the option out")
+        if list(self.hidden_layers) != sorted(set(self.hidden_layers)):
+            raise ValueError(f"capture.hidden_layers {self.hidden_layers}: name each layer once, in rising order")
+        if self.hidden_size is not None and not self.hidden_layers:
+            raise ValueError(f"capture.hidden_size {self.hidden_size} is only read with capture.hidden_layers, which names none")
+        if self.hidden_layers and (self.context or self.context_file):
+            raise ValueError(
+                "capture.hidden_layers with a context: the teacher reads other tokens than the student, and their states are not aligned. "
+                "Leave one of them out"
+            )
         if self.select == "topk" and self.num_exact is not None:
             raise ValueError(f"capture.num_exact {self.num_exact} is only read with capture.select 'topk+sample', not 'topk'")
         if self.select == "topk+sample" and self.codec == "packed":

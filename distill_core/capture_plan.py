@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import models
-from .cache import Fingerprint, Plan, ShardPlan
+from .cache import Fingerprint, HiddenPlan, Plan, ShardPlan
+from .catalog import ModelFacts
 from .config import DistillConfig, TextConfig
 from .errors import ConfigError
 
@@ -22,6 +23,7 @@ def make_plan(
     weights: dict[str, Any],
     dtype: str,
     beside: dict[str, str] | None = None,
+    hidden: HiddenPlan | None = None,
 ) -> Plan:
     """The frozen plan: which windows go into which shard, and all that decides what the teacher says; `beside`: what it reads besides."""
     vocabulary = models.vocabulary(tokenizer)
@@ -51,6 +53,7 @@ def make_plan(
         "capture.codec": config.capture.codec,
         "capture.batch_windows": str(config.capture.batch_windows),
         "capture.windows_per_shard": str(config.capture.windows_per_shard),
+        **_hidden_fields(hidden),
     }
     shards = []
     for split, part in windows.items():
@@ -67,6 +70,7 @@ def make_plan(
         window_tokens=config.text.window_tokens,
         packing=config.text.packing,
         codec=config.capture.codec,
+        hidden=hidden,
         shards=tuple(shards),
     )
 
@@ -74,6 +78,44 @@ def make_plan(
 def _synthetic_fields(text: TextConfig) -> dict[str, str]:
     """Named where there is synthetic text; its content is in text.windows_sha256. Caches without it keep their fingerprint."""
     return {} if text.synthetic is None else {"text.synthetic": text.synthetic, "text.synthetic_share": str(text.synthetic_share)}
+
+
+def hidden_plan(config: DistillConfig, facts: ModelFacts) -> HiddenPlan | None:
+    """What is kept of the teacher's hidden states. Raises ConfigError for layers and sizes that it has not, before it is loaded."""
+    capture = config.capture
+    if not capture.hidden_layers:
+        return None
+    if config.text.image_column is not None:
+        raise ConfigError(
+            "capture.hidden_layers with text.image_column: the teacher reads other tokens than the student, and their states are not "
+            "aligned. Leave one of them out."
+        )
+    wrong = [layer for layer in capture.hidden_layers if layer > facts.num_layers]
+    if wrong:
+        raise ConfigError(
+            f"capture.hidden_layers {wrong[0]}: teacher {config.teacher.model} has {facts.num_layers} layers, numbered from 1; 0 is its "
+            "embeddings. Name layers that are there."
+        )
+    width = capture.hidden_size or facts.hidden_size
+    if width > facts.hidden_size:
+        raise ConfigError(
+            f"capture.hidden_size {width:,} is more than the {facts.hidden_size:,} numbers of the teacher's hidden states. "
+            "Use fewer, or leave it out for all of them."
+        )
+    return HiddenPlan(
+        layers=capture.hidden_layers,
+        codec=capture.hidden_codec,
+        width=width,
+        projection="orthonormal" if capture.hidden_size else "none",
+    )
+
+
+def _hidden_fields(hidden: HiddenPlan | None) -> dict[str, str]:
+    """Of the fingerprint; none for a cache without hidden states, whose fingerprint is as ever."""
+    if hidden is None:
+        return {}
+    names = ("layers", "codec", "width", "projection", "seed")
+    return {f"capture.hidden.{name}": json.dumps(getattr(hidden, name)) for name in names}
 
 
 def default_name(config: DistillConfig, plan: Plan) -> str:

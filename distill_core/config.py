@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from .capture_config import CaptureConfig, Codec, Select
+from .capture_config import CaptureConfig, Codec, HiddenCodec, Select
 from .chain_config import ChainConfig, ChainKind
 from .errors import ConfigError, did_you_mean
 from .faults import explain
@@ -23,9 +23,9 @@ from .train_config import TrainConfig
 from .write_config import WriteConfig
 
 __all__ = [
-    "BUILTIN", "CaptureConfig", "ChainConfig", "ChainKind", "Codec", "DistillConfig", "Divergence", "Dtype", "Impl", "LossConfig",
-    "Quantize", "Select", "StudentConfig", "StudentInit", "Tail", "TeacherConfig", "TextConfig", "TrainConfig", "WriteConfig",
-    "from_dict", "hard_label_twin", "read_config", "with_overrides", "without_unset_steps",
+    "BUILTIN", "CaptureConfig", "ChainConfig", "ChainKind", "Codec", "DistillConfig", "Divergence", "Dtype", "HiddenCodec", "Impl",
+    "LossConfig", "Quantize", "Select", "StudentConfig", "StudentInit", "Tail", "TeacherConfig", "TextConfig", "TrainConfig",
+    "WriteConfig", "from_dict", "hard_label_twin", "read_config", "with_overrides", "without_unset_steps",
 ]  # fmt: skip
 
 
@@ -106,6 +106,14 @@ def hard_label_twin(config: DistillConfig) -> DistillConfig:
     """The equal-budget comparison: same student, steps and data, learning from the text's own next tokens only."""
     name = f"{config.train.name}-hard-labels" if config.train.name else None
     return config.changed(
-        loss=config.loss.changed(kl_weight=0.0, ce_weight=1.0, adversarial_weight=0.0, positions="all", position_share=1.0),
+        loss=config.loss.changed(
+            kl_weight=0.0,
+            ce_weight=1.0,
+            adversarial_weight=0.0,
+            hidden_weight=0.0,
+            layer_map=(),
+            positions="all",
+            position_share=1.0,
+        ),
         train=config.train.changed(name=name),
     )

@@ -117,6 +117,8 @@ def _loss_words(loss: LossConfig) -> str:
         if loss.adversarial_weight
         else ""
     )
+    if loss.hidden_weight:
+        worst += f" + {loss.hidden_weight:g} x {loss.hidden_loss} difference of hidden states"
     return f"{loss.kl_weight:g} x T² x {loss.divergence} (tail: {loss.tail}{mixture}) + {loss.ce_weight:g} x cross-entropy{z_loss}{worst}"
 
 

@@ -143,9 +143,11 @@ class Body(NamedTuple):
     """What enters the head."""
     router_loss: torch.Tensor | None
     """Mixture of experts, where asked for: the load-balancing loss that transformers computes, 0-d, not yet weighted."""
+    layers: tuple[torch.Tensor, ...] | None = None
+    """Where asked for: the hidden states [B, L, D] that transformers gives, the embeddings first."""
 
 
-def run_body(model: nn.Module, *, with_router_loss: bool = False, **inputs: Any) -> Body:
+def run_body(model: nn.Module, *, with_router_loss: bool = False, with_layers: bool = False, **inputs: Any) -> Body:
     """The model up to its head for these inputs; no logits are computed and gradients flow into the body.
 
     The whole model is called, so wrappers, hooks, adapters, autocast and gradient checkpointing work as ever. Give no labels.
@@ -158,7 +160,7 @@ def run_body(model: nn.Module, *, with_router_loss: bool = False, **inputs: Any)
         seen.append(hidden_BLD)
         return hidden_BLD[..., :1].clone()  # what follows the head must work on something; one column costs nothing, and is no view
 
-    asked = {"output_router_logits": True} if with_router_loss else {}
+    asked = ({"output_router_logits": True} if with_router_loss else {}) | ({"output_hidden_states": True} if with_layers else {})
     with _replaced_forward(head_module(model), keep):
         output = model(**_without_cache(model, inputs), **asked)
     if len(seen) != 1:
@@ -166,7 +168,7 @@ def run_body(model: nn.Module, *, with_router_loss: bool = False, **inputs: Any)
             f"model {type(unwrapped(model)).__name__} called its head {len(seen)} times in one pass, not once, "
             "so its logits are not one product. Pick another model."
         )
-    return Body(seen[0], output.aux_loss if with_router_loss else None)
+    return Body(seen[0], output.aux_loss if with_router_loss else None, output.hidden_states if with_layers else None)
 
 
 def head_inputs(model: nn.Module, **inputs: Any) -> torch.Tensor:

@@ -7,6 +7,7 @@ from .cache import Cache, open_cache
 from .config import DistillConfig
 from .errors import ConfigError
 from .hf_arguments import check_reporters_installed
+from .layer_map import layer_pairs
 from .limits import num_gpus
 from .paths import caches_dir, checked_name
 
@@ -24,6 +25,8 @@ def check_training(config: DistillConfig, cache: str) -> None:
     if (folder / "manifest.json").exists():
         opened = open_cache(cache)
         check_tokens_of(config, opened)
+        if config.loss.hidden_weight:
+            layer_pairs(config.loss, opened.manifest, cache=cache, num_layers=student_layers(config))
         opened.check_asked(config.loss.top_k, config.loss.temperature, has_drawn=opened.plan.num_exact is not None)
 
 
@@ -42,6 +45,14 @@ def check_settings(config: DistillConfig) -> None:
     if engines.chosen() == "local":
         check_device(config.device)
     check_student(config)
+
+
+def student_layers(config: DistillConfig) -> int | None:
+    """How many layers the student will have, where the facts are on this machine; no network is asked."""
+    asked = config.student.model if config.student.init == "pretrained" else config.teacher.model
+    if catalog.resolve(str(asked)) == "hub":
+        return None
+    return catalog.student_facts(config, catalog.facts(config.teacher.model)).num_layers
 
 
 def check_device(device: str) -> None:

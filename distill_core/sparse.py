@@ -2,7 +2,7 @@
 # B: windows   L: tokens in a window   P = L - 1: positions
 # R: rows, positions with a target   C: rows of a chunk   D: hidden size   V: real vocabulary   K: entries kept   A: temperatures
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ import torch
 from .batches import model_inputs
 from .cache.codecs import EMPTY_ID
 from .cache.tail import ANCHORS, AT_ONE
-from .heads import Head, HeadOps, head_inputs
+from .heads import Head, HeadOps, run_body
+from .hidden_states import HiddenKeeper
 
 IN_CPU_CACHE = 2**18
 """Logits whose exponentials stay in a CPU's cache from one temperature to the next: 0.15 ms a row of 49,152 instead of 0.85."""
@@ -26,6 +27,8 @@ class SparseRows:
     tail_mean_RA: torch.Tensor
     gold_logprob_R: torch.Tensor
     entropy_R: torch.Tensor
+    hidden: dict[str, torch.Tensor] = field(default_factory=dict, kw_only=True)
+    """Columns of hidden states [R, ...], where they are kept."""
 
 
 def widened(head: Head) -> Head:
@@ -112,14 +115,17 @@ def read_batch(
     chunk_tokens: int,
     num_exact: int | None = None,
     seed: int = 0,
+    keeper: HiddenKeeper | None = None,
 ) -> SparseRows:
-    """One forward pass over windows; only positions with a target go through the head."""
+    """One forward pass over windows; only positions with a target go through the head. `keeper`: for hidden states, if they are kept."""
     input_ids_BL, position_ids_BL, targets_BP = (part.to(head.weight_VD.device) for part in (input_ids_BL, position_ids_BL, targets_BP))
     inputs = model_inputs({"input_ids": input_ids_BL, "position_ids": position_ids_BL}, packing=packing)
-    hidden_RD = head_inputs(model, **inputs)[:, :-1][targets_BP]
+    body = run_body(model, with_layers=keeper is not None, **inputs)  # type: ignore[arg-type]
+    hidden_RD = body.hidden_BLD[:, :-1][targets_BP]
     gold_R = input_ids_BL[:, 1:][targets_BP]
     sizes: dict[str, Any] = {"top_k": top_k, "vocab_size": vocab_size, "chunk_tokens": chunk_tokens, "num_exact": num_exact}
-    return sparse_rows(hidden_RD, gold_R, head, **sizes, seed=seed)
+    rows = sparse_rows(hidden_RD, gold_R, head, **sizes, seed=seed)
+    return replace(rows, hidden=keeper.columns(model, body, targets_BP)) if keeper is not None else rows
 
 
 def _sparse_chunk(logits_CV: torch.Tensor, gold_C: torch.Tensor, top_k: int) -> tuple[torch.Tensor, ...]:

@@ -15,14 +15,14 @@ FLOORS = {
         "student_config", "text_config", "train_config", "units", "write_config",
     },
     1: {
-        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "limits", "memory", "merging",
-        "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies", "room", "runs",
-        "sweep", "techniques", "texts", "translation", "waiting", "walk",
+        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "layer_map", "limits", "memory",
+        "merging", "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies",
+        "room", "runs", "sweep", "techniques", "texts", "translation", "waiting", "walk",
     },
     2: {
-        "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "images", "independence", "losses",
-        "models", "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "structure", "students",
-        "view_reading",
+        "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "hidden_states", "images",
+        "independence", "losses", "models", "multipliers", "perturbation", "positions", "routers", "scoring", "sparse", "structure",
+        "students", "view_reading",
     },
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "translate", "write"},
     4: {

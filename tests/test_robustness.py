@@ -82,4 +82,4 @@ def test_evaluate_says_it(small_cache, small_config, capsys):
     from distill_core.runs import open_run
 
     found = json.loads(open_run("tried").evaluation_path.read_text())["robustness"]
-    assert {row["who"] for row in found} == {"student"} and {row["radius"] for row in found} == {0.3}
+    assert {row["who"] for row in found} == {"student"} and {row["radius"] for row in found} == {0.05}

@@ -12,7 +12,7 @@ caches/<name>/
 
 from .browse import browse, show_browse
 from .estimate import Estimate, estimate, guessed_speed
-from .manifest import Fingerprint, Manifest, Plan, ShardEntry, ShardPlan
+from .manifest import Fingerprint, HiddenPlan, Manifest, Plan, ShardEntry, ShardPlan
 from .opening import list_caches, open_cache
 from .reader import Cache
 from .records_check import verify_records
@@ -27,6 +27,7 @@ __all__ = [
     "CacheWriter",
     "Estimate",
     "Fingerprint",
+    "HiddenPlan",
     "Manifest",
     "Plan",
     "ShardColumns",

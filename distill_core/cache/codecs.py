@@ -59,9 +59,9 @@ def encode(codec: Codec, ids_nPK: NDArray[np.uint32], logprobs_nPK: NDArray[np.f
     planes = _spread(_planes(np.diff(sorted_RK, axis=-1, prepend=np.uint32(0)), vocab_size), is_full_nP)
     slot_R = (order_RK == 0).argmax(-1).astype(np.uint16)
     return {
-        "teacher_id_planes": _blobs(np.moveaxis(planes, 2, 1)),
-        "teacher_gap_steps": _blobs(_spread(steps_RK, is_full_nP)),
-        "teacher_top1_slot": _blobs(_spread(slot_R if ids_nPK.shape[-1] > 256 else slot_R.astype(np.uint8), is_full_nP)),
+        "teacher_id_planes": blobs(np.moveaxis(planes, 2, 1)),
+        "teacher_gap_steps": blobs(_spread(steps_RK, is_full_nP)),
+        "teacher_top1_slot": blobs(_spread(slot_R if ids_nPK.shape[-1] > 256 else slot_R.astype(np.uint8), is_full_nP)),
         "teacher_top1_logprob": pl.Series(_spread(top1_R, is_full_nP)),
         "teacher_gap_range": pl.Series(_spread(range_R, is_full_nP)),
     }
@@ -127,7 +127,7 @@ def _spread(rows: NDArray, is_full_nP: NDArray[np.bool_]) -> NDArray:
     return full
 
 
-def _blobs(rows: NDArray) -> pl.Series:
+def blobs(rows: NDArray) -> pl.Series:
     """One blob of bytes to a window."""
     return pl.Series([np.ascontiguousarray(row).tobytes() for row in rows], dtype=pl.Binary)
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ..config import Codec, DistillConfig
+from ..config import CaptureConfig, Codec, DistillConfig
 from ..units import show_disk, show_time
 from .opening import list_caches
 
@@ -70,35 +70,63 @@ def bytes_per_position(codec: Codec, *, top_k: int, vocab_size: int) -> float:
     return top_k * (0.85 + math.log2(max(1, vocab_size / top_k) * math.e) / 8) + OTHER_BYTES
 
 
+STATE_SHARE = 0.9
+"""What is left of hidden states after compression: the built-in teacher's layers 2 and 4, float16 and int8."""
+
+
+def state_bytes_per_position(capture: CaptureConfig, hidden_size: int | None) -> float:
+    """Disk of the hidden states that a position keeps; `hidden_size`: the teacher's, None: not known, taken as UNKNOWN_WIDTH."""
+    width = capture.hidden_size or hidden_size or UNKNOWN_WIDTH
+    return STATE_SHARE * len(capture.hidden_layers) * (2 * width if capture.hidden_codec == "float16" else width + 4)
+
+
+UNKNOWN_WIDTH = 8192
+"""No smaller than most teachers'."""
+
+
 def guessed_speed(num_parameters: int, *, on_gpu: bool) -> float:
     """Tokens per second of a forward pass: 2 operations per parameter and token (Kaplan et al. 2020, arXiv:2001.08361, section 2.1)."""
     return (GPU_FLOPS if on_gpu else CPU_FLOPS) / (2 * num_parameters)
 
 
 def estimate(
-    config: DistillConfig, *, vocab_size: int, num_students: int = 1, guess: float | None = None, context_factor: float = 1.0
+    config: DistillConfig,
+    *,
+    vocab_size: int,
+    num_students: int = 1,
+    guess: float | None = None,
+    context_factor: float = 1.0,
+    hidden_size: int | None = None,
 ) -> Estimate:
     """The cost of the config's capture, from caches of the same teacher where there are any, for that many trainings like the config's.
 
     `guess`: tokens per second to go by while this teacher has captured nothing here. `context_factor`: corpus.reading_factor's.
+    `hidden_size`: the teacher's, where hidden states are kept.
     """
     text, train = config.text, config.train
     num_windows = text.num_windows + text.num_heldout_windows
     num_positions = num_windows * (text.window_tokens - 1)
     top_k, codec = min(config.capture.top_k, vocab_size), config.capture.codec
     same_teacher = [cache for cache in list_caches() if cache.manifest.teacher.model == config.teacher.model]
-    alike = [cache for cache in same_teacher if (cache.plan.top_k, cache.plan.codec) == (top_k, codec) and cache.manifest.all_positions]
+    alike = [
+        cache
+        for cache in same_teacher
+        if (cache.plan.top_k, cache.plan.codec, cache.plan.hidden) == (top_k, codec, None) and cache.manifest.all_positions
+    ]
     if alike:
         per_position = alike[-1].manifest.num_bytes / alike[-1].manifest.all_positions
         bytes_from = f"{per_position:.0f} bytes a position, as in cache {alike[-1].name}"
     else:
         per_position = bytes_per_position(codec, top_k=top_k, vocab_size=vocab_size)
         bytes_from = f"about {per_position:.0f} bytes a position, by rule, give or take 15 %"
+    states = state_bytes_per_position(config.capture, hidden_size)
+    if states:
+        bytes_from += f", and about {states:,.0f} of hidden states"
     timed = [cache for cache in same_teacher if cache.manifest.teacher.read_tokens_per_s]
     visits = train.max_steps * train.per_device_train_batch_size * train.gradient_accumulation_steps
     return Estimate(
         num_tokens=round(num_windows * text.window_tokens * context_factor),
-        disk_bytes=num_positions * per_position,
+        disk_bytes=num_positions * (per_position + states),
         bytes_from=bytes_from,
         tokens_per_s=timed[-1].manifest.teacher.read_tokens_per_s if timed else guess,
         speed_from=f"measured by cache {timed[-1].name}" if timed else "a guess from its parameters" if guess else None,

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..config import Codec
+from ..config import Codec, HiddenCodec
 from ..errors import CacheError
 from .tail import ANCHORS
 
@@ -58,6 +58,43 @@ class ShardPlan(Record):
     num_windows: int
 
 
+class HiddenPlan(Record):
+    """Which hidden states lie beside the entries, and how they are stored: columns of their own, read only by who asks for them."""
+
+    layers: tuple[int, ...]
+    """0: the embeddings; n: what layer n gives, the last one after the last norm."""
+    codec: HiddenCodec
+    """'float16', or 'int8' with a float32 scale for each row."""
+    width: int
+    """Numbers stored per layer and position."""
+    projection: Literal["none", "orthonormal"]
+    """How they were made from the whole state; see hidden_states.projection."""
+    seed: int = 0
+    """Of the projection."""
+
+    def column(self, layer: int) -> str:
+        return f"hidden_{layer}"
+
+    def scale_column(self, layer: int) -> str:
+        return f"hidden_{layer}_scale"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        scales = [self.scale_column(layer) for layer in self.layers] if self.codec == "int8" else []
+        return (*(self.column(layer) for layer in self.layers), *scales)
+
+    @property
+    def words(self) -> str:
+        """What a position holds, in words: 'layers 2, 4: 192 numbers each, float16'."""
+        projected = ", projected" if self.projection == "orthonormal" else ""
+        return f"layers {', '.join(map(str, self.layers))}: {self.width:,} numbers each{projected}, {self.codec}"
+
+    @property
+    def bytes_per_position(self) -> int:
+        """In memory, as stored."""
+        return len(self.layers) * (2 * self.width if self.codec == "float16" else self.width + 4)
+
+
 class Plan(Record):
     """What will be captured, frozen before the first shard is written."""
 
@@ -78,6 +115,8 @@ class Plan(Record):
     """Where the tail's log-sum-exp and mean log-probability are stored; the entries' log-probabilities are natural logs at T = 1."""
     merged: Merged | None = None
     """How it was made of other caches (merging/); none: a teacher was captured."""
+    hidden: HiddenPlan | None = None
+    """Hidden states beside the entries; none: there are none."""
     convention: str = "row t of a window is the teacher's distribution of token t+1"
     shards: tuple[ShardPlan, ...]
 
@@ -93,7 +132,8 @@ class Plan(Record):
 
     def sha256(self) -> str:
         """Of all fields; one that captured caches do not use does not change the sha256 of those that are there already."""
-        return hashlib.sha256(self.model_dump_json(exclude={"merged"} if self.merged is None else None).encode()).hexdigest()
+        unused = {name for name in ("merged", "hidden") if getattr(self, name) is None}
+        return hashlib.sha256(self.model_dump_json(exclude=unused).encode()).hexdigest()
 
 
 class ShardEntry(Record):

@@ -202,6 +202,8 @@ class Cache:
         """Row groups held at once."""
         group_tokens = rows_per_group(self.plan.window_tokens) * self.plan.window_tokens
         per_token = self.plan.top_k * (6 if self.plan.codec == "exact" else 8) + 76
+        if self.plan.hidden is not None and set(self._more_columns) & set(self.plan.hidden.columns):
+            per_token += self.plan.hidden.bytes_per_position
         return max(1, (self._budget_bytes or MEMORY_BUDGET_BYTES) // (group_tokens * per_token))
 
     def stored(self, split: str, index: int) -> Batch:
@@ -263,6 +265,9 @@ class Cache:
         plan, step = self.plan, rows_per_group(self.plan.window_tokens)
         names = [*COLUMNS, *self._more_columns]
         group = read_rows(self.shard_path(entry), number * step, step, [*names, *codecs.COLUMNS_OF[plan.codec]])
+        if plan.hidden is not None and plan.hidden.codec == "int8":
+            for name in set(self._more_columns) & {plan.hidden.column(layer) for layer in plan.hidden.layers}:
+                group[name] = np.frombuffer(b"".join(group[name]), np.int8).reshape(*group["targets"].shape, plan.hidden.width)
         ids, logprobs = codecs.decode(plan.codec, group, group["targets"], top_k=plan.top_k, vocab_size=plan.vocab_size)
         return {name: group[name] for name in names} | {"teacher_ids": ids, "teacher_logprobs": logprobs}
 

@@ -39,6 +39,8 @@ class ShardColumns:
     teacher_entropy_nP: NDArray[np.float16]
     mixture_slack_nP3A: NDArray[np.float16] | None = None
     """A mixture of teachers only: how far the truth may be from what is stored; see bounds.py."""
+    hidden: dict[str, NDArray] | None = None
+    """Hidden states: column of HiddenPlan -> its values, [n, P, W] or [n, P]; 0 where nothing is learned."""
     as_stored: dict[str, pl.Series] | None = None
     """The columns of the file, where they come from another cache's shard as they are."""
 
@@ -47,6 +49,8 @@ class ShardColumns:
         if self.as_stored is not None:
             return self.as_stored
         only_some = {} if self.mixture_slack_nP3A is None else {"mixture_slack": pl.Series(self.mixture_slack_nP3A)}
+        for name, values in (self.hidden or {}).items():
+            only_some[name] = codecs.blobs(values) if values.dtype == np.int8 else pl.Series(values)  # Parquet has no type of one byte
         shas = [hashlib.sha256(row.tobytes()).digest()[:16] for row in self.input_ids_nL]
         return {
             "window_id": pl.Series(self.window_ids_n, dtype=pl.UInt64),

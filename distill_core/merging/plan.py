@@ -151,7 +151,10 @@ def _part(tokenizer: dict[str, Any], name: str) -> Any:
 
 
 def make_plan(merge: Merge, caches: list[Cache]) -> Plan:
-    """The frozen plan. A mixture and a pick have the shards of the first cache; a join has those of all, one cache after the other."""
+    """The frozen plan. A mixture and a pick have the shards of the first cache; a join has those of all, one cache after the other.
+
+    Hidden states are left out: those of several teachers speak different languages.
+    """
     first = caches[0].plan
     top_k = merge.top_k or min(cache.plan.top_k for cache in caches)
     fields = {
@@ -163,7 +166,7 @@ def make_plan(merge: Merge, caches: list[Cache]) -> Plan:
         "capture.top_k": str(top_k),
         "capture.codec": first.codec,
     }
-    changes = {"fingerprint": Fingerprint(fields=fields), "top_k": top_k, "merged": merge.by}
+    changes = {"fingerprint": Fingerprint(fields=fields), "top_k": top_k, "merged": merge.by, "hidden": None}
     if merge.by == "join":
         changes["shards"] = _joined_shards(caches)
     return first.model_copy(update=changes)
@@ -191,7 +194,7 @@ def merge_config(merge: Merge, caches: list[Cache]) -> DistillConfig:
     plan = make_plan(merge, caches)
     windows = {split: sum(shard.num_windows for shard in plan.shards if shard.split == split) for split in ("train", "heldout")}
     return config.changed(
-        capture=config.capture.changed(name=merge.name, top_k=plan.top_k),
+        capture=config.capture.changed(name=merge.name, top_k=plan.top_k, hidden_layers=(), hidden_size=None),
         text=config.text.changed(num_windows=max(1, windows["train"]), num_heldout_windows=max(1, windows["heldout"])),
     )
 

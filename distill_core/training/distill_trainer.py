@@ -20,6 +20,7 @@ from ..positions import num_learned, with_widest_gaps
 from ..routers import router_loss_weight
 from .adversarial import Adversarial
 from .checkpoints import full_disk_named
+from .hidden_states import HiddenStates
 from .terms import MicroBatch, RouterBalance, Term
 
 SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens")
@@ -36,6 +37,9 @@ class DistillTrainer(transformers.Trainer):
         router_weight = router_loss_weight(arguments["model"], loss.router_loss_weight)
         self.terms: list[Term] = [RouterBalance(router_weight)] if router_weight > 0 else []
         self.needs_router_loss = router_weight > 0
+        self.hidden = HiddenStates(arguments["model"], cache, loss, seed=self.args.seed) if loss.hidden_weight > 0 else None
+        if self.hidden is not None:
+            self.terms.append(self.hidden)
         if loss.adversarial_weight > 0:
             self.terms.append(Adversarial(cache, loss, ops, seed=self.args.seed))
         self.step_sums: list[torch.Tensor] = []
@@ -64,7 +68,8 @@ class DistillTrainer(transformers.Trainer):
             raise NotImplementedError("the fused loss makes no logits to return; judge a model with: python -m distill_core evaluate")
         loss = self.distill_loss
         balance = self.needs_router_loss
-        body = run_body(model, with_router_loss=balance, **model_inputs(inputs, packing=self.cache.packing, mask_padding=balance))
+        given: Any = model_inputs(inputs, packing=self.cache.packing, mask_padding=balance)
+        body = run_body(model, with_router_loss=balance, with_layers=self.hidden is not None, **given)
         head = read_head(model, self.head_ops)
         if "gap_ranks" in inputs:
             inputs = self.where_furthest(inputs, body, head)
@@ -146,6 +151,16 @@ class DistillTrainer(transformers.Trainer):
         folder = Path(str(self.args.output_dir))
         with full_disk_named(folder, folder.parent.name):
             super()._save_checkpoint(model, trial)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        if self.hidden is not None:
+            self.hidden.save(Path(str(output_dir)))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.hidden is not None:
+            self.hidden.load(Path(resume_from_checkpoint))
 
     def heldout_is(self, value: float) -> None:
         """For the schedulers that follow the held-out text (reduce_lr_on_plateau, greedy); the others go by the steps."""

@@ -22,11 +22,12 @@ def check_launch(group: Group, config: DistillConfig) -> None:
         raise ConfigError("FSDP version 1 flattens the head's weight, so the loss cannot read it. Use: accelerate launch --fsdp_version 2")
     if _asks_for("ACCELERATE_USE_FSDP") and config.student.lora_rank:
         raise ConfigError("student.lora_rank under FSDP is not served: adapters are small, so DDP does it. Launch without --use_fsdp.")
-    if _asks_for("ACCELERATE_USE_FSDP") and config.loss.adversarial_weight:
-        raise ConfigError(
-            "loss.adversarial_weight under FSDP is not served: the embeddings are read outside a forward pass, where they are in pieces. "
-            "Launch without --use_fsdp: DDP works."
-        )
+    for name in ("adversarial_weight", "hidden_weight"):
+        if _asks_for("ACCELERATE_USE_FSDP") and getattr(config.loss, name):
+            raise ConfigError(
+                f"loss.{name} under FSDP is not served: it reads weights outside a forward pass, where they are in pieces. "
+                "Launch without --use_fsdp: DDP works."
+            )
     if group.count > 1 and config.train.auto_find_batch_size:
         raise ConfigError(
             "train.auto_find_batch_size is for one process: where one of several runs out of memory, the others wait for it. "

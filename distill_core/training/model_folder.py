@@ -16,6 +16,7 @@ from ..config import DistillConfig
 from ..errors import ModelError
 from ..paths import publish
 from ..runs import Run
+from .hidden_states import without_projections
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float], *, weights: dict[str, Any] | None = None) -> None:
@@ -27,7 +28,8 @@ def save_model(model: Any, tokenizer: Any, folder: Path, best: dict[str, float],
     fresh, old = _beside(folder)
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    plain_model(model).save_pretrained(fresh, state_dict=weights)
+    with without_projections(model):
+        plain_model(model).save_pretrained(fresh, state_dict=weights)
     tokenizer.save_pretrained(fresh)
     publish(fresh / "best.json", json.dumps(best))
     if folder.exists():

@@ -27,7 +27,9 @@ def estimate_cache(config: DistillConfig, teacher: ModelFacts) -> Estimate:
     """What the config's capture will cost, before any weight is loaded."""
     vocab_size = teacher.vocab_size_tokenizer or teacher.vocab_size_config
     guess = guessed_speed(teacher.num_parameters, on_gpu=is_gpu(config.device))
-    return estimate(config, vocab_size=vocab_size, guess=guess, context_factor=corpus.reading_factor(config))
+    return estimate(
+        config, vocab_size=vocab_size, guess=guess, context_factor=corpus.reading_factor(config), hidden_size=teacher.hidden_size
+    )
 
 
 def preview(base: DistillConfig, teacher: Values, text: Values, *, say: Say = ENGLISH) -> list[dict[str, Any]]:
@@ -91,7 +93,10 @@ def siblings(teacher: ModelFacts) -> list[tuple[str, int]]:
 
 def is_kl_alone(loss: LossConfig) -> bool:
     """The loss is the KL itself, with weight 1 and no other part: kl_weight × T² × KL + ce_weight × CE + z_loss_weight × z + terms."""
-    return loss.ce_weight == loss.z_loss_weight == loss.adversarial_weight == 0 and loss.kl_weight * loss.temperature**2 == 1
+    return (
+        loss.ce_weight == loss.z_loss_weight == loss.adversarial_weight == loss.hidden_weight == 0
+        and loss.kl_weight * loss.temperature**2 == 1
+    )
 
 
 def training_pictures(tracks: Mapping[str, Run], *, say: Say = ENGLISH) -> list[dict[str, Any]]:
