@@ -107,7 +107,7 @@ TECHNIQUES: dict[str, Technique] = {
     "tokenizers": Technique(
         title=later("A student with another tokenizer"),
         when=later("Use it when the small model you want comes from another family than the teacher."),
-        costs=later("Only places where both tokenizers cut the text alike are learned; a share of the text teaches nothing."),
+        costs=later("Only places where both tokenizers cut the text alike are learned: start from a trained model, not a fresh one."),
         command="cache translate NAME --to MODEL --name OTHER",
     ),
     "images": Technique(
