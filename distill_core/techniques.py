@@ -71,8 +71,10 @@ TECHNIQUES: dict[str, Technique] = {
     ),
     "adversarial": Technique(
         title=later("Adversarial training"),
-        when=later("Use it when the student will meet typos and noisy input: it must match the teacher near the text too, not only on it."),
-        costs=later("A step takes two to four times as long; the quality on clean text may fall a little."),
+        when=later(
+            "Use it when input embeddings may be noisy or attacked: the student stays near the teacher there. It did not help with typos."
+        ),
+        costs=later("A step takes two to four times as long, activations take memory twice; a radius that is too large ruins the student."),
         command="train --cache NAME --loss.adversarial_weight 1",
     ),
     "context": Technique(

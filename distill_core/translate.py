@@ -121,6 +121,7 @@ def _plan(source: Cache, found: Found, known: tuple[ByteStrings, ByteStrings], t
         "vocab_size": vocab_size,
         "window_tokens": found.window_tokens,
         "codec": "exact",
+        "hidden": None,  # states belong to the teacher's own tokens
     }
     return plan.model_copy(update=changes)
 

@@ -132,6 +132,22 @@ def loss_bytes(facts: ModelFacts, config: DistillConfig, *, mode: str, gpu: bool
     return chunk_bytes(facts, config, gpu=gpu) + positions * (4 * facts.hidden_size + 44 * _entries(config))
 
 
+def state_widths(teacher: ModelFacts, config: DistillConfig) -> tuple[int, int]:
+    """(layer pairs, numbers stored of each) of the hidden states that are learned from; (0, 0) where none are."""
+    pairs = len(config.loss.layer_map or config.capture.hidden_layers) if config.loss.hidden_weight else 0
+    return (pairs, config.capture.hidden_size or teacher.hidden_size) if pairs else (0, 0)
+
+
+def state_bytes(teacher: ModelFacts, student: ModelFacts, config: DistillConfig) -> float:
+    """Bytes of hidden states while they are compared: the stored ones of a micro-batch, and for each pair the student's rows, their
+    projection and the teacher's, in float32."""
+    pairs, width = state_widths(teacher, config)
+    if not pairs:
+        return 0
+    stored = len(config.capture.hidden_layers) * (2 * width if config.capture.hidden_codec == "float16" else width + 4)
+    return _num_positions(config) * (stored + pairs * 4 * (student.hidden_size + 2 * width))
+
+
 def left_bytes(facts: ModelFacts, config: DistillConfig, *, mode: str, gpu: bool) -> float:
     """What is left of it while the layers' gradients are computed."""
     positions, kept = _num_positions(config), 0 if mode == "online" else 12 * _entries(config)

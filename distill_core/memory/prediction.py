@@ -21,7 +21,7 @@ from ..config import DistillConfig
 from ..limits import is_gpu
 from ..units import gib
 from .adapted import learned_parameters, merging_bytes, weight_bytes
-from .formulas import activation_bytes, backward_bytes, chunk_bytes, left_bytes, loss_bytes
+from .formulas import activation_bytes, backward_bytes, chunk_bytes, left_bytes, loss_bytes, state_bytes, state_widths
 
 Mode = Literal["online", "offline dense", "offline fused"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -78,7 +78,10 @@ def plan_over(
 
 def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *, mode: Mode, gpu: bool) -> Iterable[dict[str, float]]:
     """Bytes by part, at each moment that can be the worst."""
-    learned, weights = 4 * learned_parameters(student, config.student), weight_bytes(student, config.student)
+    pairs, width = state_widths(teacher, config)
+    projections = 4 * pairs * width * student.hidden_size
+    learned = 4 * learned_parameters(student, config.student) + projections
+    weights = weight_bytes(student, config.student) + projections
     is_frozen, is_fused = config.student.lora_rank is not None, mode == "offline fused"
     head_gradient = 0 if is_frozen else 4 * student.vocab_size_config * student.hidden_size
     dtype = dtype_in_memory(teacher, config.teacher.dtype, "cuda" if gpu else "cpu")
@@ -94,10 +97,11 @@ def _moments(teacher: ModelFacts, student: ModelFacts, config: DistillConfig, *,
 
     # adversarial training: the clean pass waits, whole, while the changed one is computed, and both have a loss of their own
     passes = 2 if is_fused and config.loss.adversarial_weight else 1
+    states = state_bytes(teacher, student, config) if is_fused else 0
     waiting = (passes - 1) * activation_bytes(student, config)
     is_accumulating = config.train.gradient_accumulation_steps > 1
-    earlier, loss_left = learned if is_accumulating else 0, passes * left_bytes(student, config, mode=mode, gpu=gpu)
-    loss = loss_bytes(student, config, mode=mode, gpu=gpu) + loss_left * (passes - 1) / passes
+    earlier, loss_left = learned if is_accumulating else 0, passes * left_bytes(student, config, mode=mode, gpu=gpu) + states
+    loss = loss_bytes(student, config, mode=mode, gpu=gpu) + states + (loss_left - states) * (passes - 1) / passes
     yield moment(earlier + (passes * head_gradient if is_fused else 0), waiting + activation_bytes(student, config), loss)
     yield moment(
         earlier + passes * head_gradient, waiting + backward_bytes(student, config, layers_below=student.num_layers - 1), loss_left

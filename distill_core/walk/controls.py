@@ -17,10 +17,10 @@ T = TypeVar("T")
 LEARNING_RATES = {"fresh": 5e-3, "prune_layers": 5e-4, "pretrained": 5e-5}
 """Peak learning rates that suit each way to begin: random weights bear the largest, trained ones want to be kept."""
 TEXT_FIELDS = ("column", "split", "window_tokens", "num_windows", "packing", "synthetic_share")
-CAPTURE_FIELDS = ("top_k", "codec")
+CAPTURE_FIELDS = ("top_k", "codec", "hidden_codec")
 LOSS_FIELDS = (
-    "temperature", "divergence", "tail", "jsd_weight", "z_loss_weight", "positions", "position_share", "adversarial_weight",
-    "adversarial_radius",
+    "temperature", "divergence", "tail", "jsd_weight", "z_loss_weight", "positions", "position_share", "hidden_weight",
+    "adversarial_weight", "adversarial_radius",
 )  # fmt: skip
 TRAIN_FIELDS = ("seed", "gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay")
 """Controls that are a field of the config, under its name and with its value."""
@@ -55,9 +55,14 @@ def config_from(base: DistillConfig, values: Mapping[str, Values]) -> DistillCon
     if text["num_windows"] != base.text.num_windows:
         plain["text"]["num_heldout_windows"] = min(64, max(8, text["num_windows"] // 4))
     plain["capture"] |= {name: values["capture"][name] for name in CAPTURE_FIELDS} | _context_from(base, values["capture"])
+    plain["capture"]["hidden_layers"] = layers = values["capture"]["hidden_layers"].strip()
+    if not layers:
+        plain["capture"]["hidden_size"] = None
     init = student["init"]
     plain["student"] = _student_from(base, student)
     plain["loss"] |= {name: loss[name] for name in LOSS_FIELDS} | {"top_k": loss["top_k"] or None}
+    if not loss["hidden_weight"]:
+        plain["loss"]["layer_map"] = ()
     if loss["positions"] == "all":
         plain["loss"]["position_share"] = 1.0
     hard = loss["hard_share"]
@@ -148,7 +153,11 @@ def control_values(config: DistillConfig) -> dict[str, dict[str, Any]]:
             "subset": config.text.subset or "",
             "synthetic": config.text.synthetic or "",
         },
-        "capture": config.capture.model_dump(include=set(CAPTURE_FIELDS)) | {"context": config.capture.context or ""},
+        "capture": {
+            **config.capture.model_dump(include=set(CAPTURE_FIELDS)),
+            "context": config.capture.context or "",
+            "hidden_layers": ",".join(map(str, config.capture.hidden_layers)),
+        },
         "student": {
             "init": config.student.init,
             "model": config.student.model or "",
@@ -187,7 +196,7 @@ def differences(config: DistillConfig, cache: Cache, *, say: Say = ENGLISH) -> l
         for section, fields in (
             ("teacher", ("model", "revision")),
             ("text", tuple(type(config.text).model_fields)),
-            ("capture", (*CAPTURE_FIELDS, "context", "context_file")),
+            ("capture", (*CAPTURE_FIELDS, "hidden_layers", "hidden_size", "context", "context_file")),
         )
         for name in fields
         if (value := getattr(getattr(config, section), name)) != getattr(getattr(made, section), name)

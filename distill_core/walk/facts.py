@@ -118,6 +118,8 @@ def formula(loss: Mapping[str, Any], *, say: Say = ENGLISH) -> str:
         parts.append(say("{weight:g} × cross-entropy with the text's next token", weight=hard))
     if loss["z_loss_weight"]:
         parts.append(say("{weight:g} × z-loss", weight=loss["z_loss_weight"]))
+    if loss["hidden_weight"]:
+        parts.append(say("{weight:g} × hidden states", weight=loss["hidden_weight"]))
     if loss["adversarial_weight"]:
         parts.append(say("{weight:g} × the same on changed input", weight=loss["adversarial_weight"]))
     where = ""

@@ -60,6 +60,7 @@ POSITIONS = {
     later("where the student is furthest off (gap)"): "gap",
 }
 CODECS = {later("plain Parquet columns (exact)"): "exact", later("two thirds of the disk (packed)"): "packed"}
+STATE_CODECS = {later("half precision (float16)"): "float16", later("half of that (int8)"): "int8"}
 QUANTIZED = {later("their own precision"): "", later("8 bits"): "8bit", later("4 bits (QLoRA)"): "4bit"}
 LAYER_CHOICES = {later("evenly: first, last and between"): "even", later("by importance, measured"): "importance"}
 RATES = {later("suits the student"): AUTOMATIC} | {
@@ -90,6 +91,10 @@ FORMS: dict[str, dict[str, Control]] = {
     "capture": {
         "top_k": Control(kind="slider", label=later("Tokens kept per position (K)"), stops=(1, 5, 10, 20, 50, 100, 200)),
         "codec": Control(kind="dropdown", label=later("On disk as"), choices=CODECS),
+        "hidden_layers": Control(
+            kind="text", label=later("Layers whose hidden states are kept"), placeholder="2,4", technique="hidden_states"
+        ),
+        "hidden_codec": Control(kind="dropdown", label=later("Hidden states on disk as"), choices=STATE_CODECS),
         "context": Control(
             kind="text",
             label=later("Context: what the teacher alone reads before every document"),
@@ -122,11 +127,14 @@ FORMS: dict[str, dict[str, Control]] = {
         "tail": Control(kind="dropdown", label=later("What K leaves out is"), choices=TAILS),
         "jsd_weight": Control(kind="slider", label=later("JSD: the teacher's share of the mixture"), stops=(0.1, 0.25, 0.5, 0.75, 0.9)),
         "z_loss_weight": Control(kind="dropdown", label=later("Weight of the z-loss, keeps logits small"), stops=(0, 1e-5, 1e-4, 1e-3)),
+        "hidden_weight": Control(
+            kind="dropdown", label=later("Weight of the hidden states' loss"), stops=(0, 0.1, 0.3, 1, 3), technique="hidden_states"
+        ),
         "adversarial_weight": Control(
             kind="dropdown", label=later("Weight of the loss on input changed for the worse"), stops=(0, 0.3, 1, 3), technique="adversarial"
         ),
         "adversarial_radius": Control(
-            kind="dropdown", label=later("How far input may be changed, in embeddings' lengths"), stops=(0.1, 0.3, 0.5, 1)
+            kind="dropdown", label=later("How far input may be changed, in embeddings' lengths"), stops=(0.02, 0.05, 0.1, 0.3)
         ),
         "positions": Control(kind="dropdown", label=later("Learn from"), choices=POSITIONS, technique="positions"),
         "position_share": Control(
@@ -150,11 +158,20 @@ FORMS: dict[str, dict[str, Control]] = {
 
 MORE: dict[str, tuple[str, ...]] = {
     "text": ("packing", "synthetic", "synthetic_share"),
-    "capture": ("codec", "context"),
+    "capture": ("codec", "hidden_layers", "hidden_codec", "context"),
     "fresh": (),
     "prune_layers": ("layer_choice", "intermediate_size", "lora_rank"),
     "pretrained": ("lora_rank", "quantize"),
-    "loss": ("jsd_weight", "z_loss_weight", "top_k", "positions", "position_share", "adversarial_weight", "adversarial_radius"),
+    "loss": (
+        "jsd_weight",
+        "z_loss_weight",
+        "top_k",
+        "positions",
+        "position_share",
+        "hidden_weight",
+        "adversarial_weight",
+        "adversarial_radius",
+    ),
     "train": ("gradient_accumulation_steps", "activation_checkpointing", "bf16", "weight_decay", "seed"),
 }
 """Those that wait under 'More settings'; the student's by its beginning."""

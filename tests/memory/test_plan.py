@@ -92,6 +92,17 @@ def test_with_checkpointing_the_logits_and_a_whole_layer_are_never_alive_togethe
     assert parts["logits and loss"] == 150 * 50 * 4 + 300 * (400 + 12 * 10), "two even chunks of 150; the entries' scratch is gone"
 
 
+def test_hidden_states_and_their_projections_are_counted():
+    capture = {"hidden_layers": (2, 4), "hidden_size": 48}
+    plain, deep = (memory.report(from_dict({"device": "cpu", "capture": capture, "loss": {"hidden_weight": w}})) for w in (0, 1))
+    ours, theirs = parts_of(plain.rows, "offline fused"), parts_of(deep.rows, "offline fused")
+    size = deep.student.hidden_size
+    assert theirs["student weights"] - ours["student weights"] == 4 * 2 * 48 * size
+    assert theirs["optimizer"] - ours["optimizer"] == 8 * 2 * 48 * size
+    positions = 8 * 255  # windows x positions: 2 x 48 float16 stored; a student's row, its projection and the teacher's for each pair
+    assert theirs["logits and loss"] - ours["logits and loss"] == positions * (2 * 2 * 48 + 2 * 4 * (size + 96))
+
+
 def test_adversarial_training_holds_two_passes_at_once():
     plain, twice = (memory.report(from_dict({"device": "cpu", "loss": {"adversarial_weight": weight}})).rows for weight in (0, 1))
     ours, theirs = parts_of(plain, "offline fused"), parts_of(twice, "offline fused")

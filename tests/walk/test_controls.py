@@ -29,6 +29,10 @@ PLAIN = DistillConfig()
         {"student": {"init": "pretrained", "model": "Qwen/Qwen3-0.6B", "lora_rank": 16, "quantize": "4bit"}, "train": {"bf16": True}},
         {"student": {"init": "prune_layers", "layer_choice": "importance", "intermediate_size": 200}},
         {"loss": {"divergence": "jsd", "jsd_weight": 0.3, "z_loss_weight": 2e-4, "top_k": 7}, "train": {"gradient_accumulation_steps": 4}},
+        {
+            "capture": {"hidden_layers": [1, 2], "hidden_codec": "int8", "hidden_size": 9},
+            "loss": {"hidden_weight": 2, "layer_map": [[1, 2]]},
+        },
         {"loss": {"adversarial_weight": 0.7, "adversarial_radius": 0.2, "adversarial_steps": 3}},
         {"text": {"num_windows": 60, "num_heldout_windows": 16, "packing": False}, "capture": {"top_k": 33, "batch_windows": 2}},
         {"capture": {"context": "Be brief.\n"}},
@@ -197,6 +201,7 @@ def test_rates_cover_every_way_to_begin():
         ({"temperature": 2.0, "kl_weight": 0.25}, True),
         ({"z_loss_weight": 1e-4}, False),
         ({"adversarial_weight": 0.1}, False),
+        ({"hidden_weight": 0.1}, False),
     ],
 )
 def test_when_the_loss_is_the_kl_alone(changes, is_alone):

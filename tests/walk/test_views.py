@@ -65,10 +65,12 @@ def test_formula(hard, temperature, divergence, said):
         "divergence": divergence,
         "z_loss_weight": 0,
         "adversarial_weight": 0,
+        "hidden_weight": 0,
         "positions": "all",
     }
     assert said in facts.formula(loss).replace("&#x27;", "'")
     assert "over 25% of each window" in facts.formula(loss | {"positions": "gap", "position_share": 0.25})
+    assert "+ 2 × hidden states" in facts.formula(loss | {"hidden_weight": 2})
     assert "+ 0.5 × the same on changed input" in facts.formula(loss | {"adversarial_weight": 0.5})
 
 
