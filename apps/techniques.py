@@ -1,7 +1,7 @@
 # /// script
 # [tool.marimo.opengraph]
 # title = "Techniques"
-# description = "What practice knows beyond plain soft targets: when to use it, what it costs, what it gained, and a form to start it."
+# description = "What practice knows beyond plain soft targets: when to use it, what it costs, what it gained, and forms to start it."
 # ///
 # Techniques beyond plain soft targets. Open it with: marimo run apps/techniques.py
 # Story and controls first, plumbing last. Nothing here computes: a cell asks, gates, shows, or makes one call into distill_core.
