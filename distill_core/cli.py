@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from . import bench_commands, cache_commands, chain_commands, commands, sweep_commands, write_commands
+from . import bench_commands, cache_commands, chain_commands, commands, student_commands, sweep_commands, write_commands
 from .errors import ConfigError, DistillError
 from .foreground import is_launched
 from .parsers import EPILOG, Parser, add_command, add_settings
@@ -89,6 +89,7 @@ def build_parser() -> Parser:
     add_settings(sweep, "student", "loss", "train")
 
     chain_commands.add_parser(commands_of)
+    student_commands.add_parser(commands_of)
 
     evaluate = add_command(commands_of, "evaluate", "judge a student on held-out text, beside the teacher and its twin", commands.evaluate)
     evaluate.add_argument("run", help="the training run to judge")

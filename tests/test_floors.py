@@ -27,7 +27,7 @@ FLOORS = {
     3: {"bench", "benchmarks", "capture", "evaluate", "export", "faithfulness", "robustness", "trainer", "training", "translate", "write"},
     4: {
         "__main__", "bench_commands", "cache_commands", "chain_commands", "cli", "commands", "data_commands", "foreground",
-        "launched", "parsers", "serve", "sweep_commands", "worker", "write_commands",
+        "launched", "parsers", "serve", "student_commands", "sweep_commands", "worker", "write_commands",
     },
 }  # fmt: skip
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}

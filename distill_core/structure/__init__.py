@@ -2,6 +2,7 @@
 
 layers   the layers of a model: left out for a while, what that costs, in which order they can go
 units    the feed-forward units of a layer: found, measured, and cut out of the weights
+report   how many layers can go, as rows and a table
 chosen   what a config's student keeps, layers and units together, as plain numbers
 """
 

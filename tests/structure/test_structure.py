@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
+from steps import train_here
 
 from distill_core import models, students
 from distill_core.catalog import facts
 from distill_core.catalog.shapes import student_facts
+from distill_core.charts.structure import layers_chart, points_of
+from distill_core.cli import run_command_line
 from distill_core.config import DistillConfig, StudentConfig, from_dict
 from distill_core.errors import ConfigError, ModelError
 from distill_core.heads import probe_head
@@ -26,6 +29,7 @@ from distill_core.structure import (
     measure_units,
     order_of_removal,
 )
+from distill_core.structure.report import table
 from distill_core.structure.units import most_important
 
 V = 61
@@ -259,3 +263,30 @@ def test_feed_forward_parts_that_are_not_known_are_refused_by_name():
             from_dict({"student": {"init": "prune_layers", "intermediate_size": 8}}),
             replace(facts("builtin"), num_experts=8),
         )
+
+
+def test_the_command_on_the_built_in_teacher(small_cache, small_config, tmp_path, capsys):
+    run = train_here(from_dict(small_config.model_dump() | {"student": {"init": "prune_layers", "keep_layers": [0, 1, 3]}}))
+    assert (
+        run_command_line(["students", "importance", "--cache", "small", "--windows", "2", "--json", "--chart", str(tmp_path / "a.json")])
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert (found["num_layers"], found["num_windows"], [row["num_left"] for row in found["removal"]]) == (4, 2, [3, 2, 1])
+    assert found["removal"][0]["kl"] == min(row["kl"] for row in found["layers"])
+    assert [(row["run"], row["num_left"], row["choice"]) for row in found["trained"]] == [(run.id, 3, "even")]
+    assert (tmp_path / "a.json").exists()
+    assert [point["name"] for point in points_of(found) if point["series"] == "after training"] == [run.id]
+    assert layers_chart().to_dict()["layer"], "a chart of nothing is one"
+    text = table(found)
+    assert f"({run.id})" in text
+    assert "after training" not in table(found | {"trained": []})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "needs --cache"), (["--cache", "no"], "no cache 'no'"), (["--cache", "small", "--windows", "0"], "at least one")],
+)
+def test_the_command_refuses(small_cache, capsys, words, said):
+    assert run_command_line(["students", "importance", *words]) == 2
+    assert said in capsys.readouterr().err
