@@ -65,7 +65,7 @@ def job_panel(arrived, get_watched, say):
 
 
 @app.cell(hide_code=True)
-def job_results(found, say, tick):
+def job_results(found, query, say, tick):
     tick.value
     mo.stop(found is None, None)
     if found.chain:
@@ -75,7 +75,9 @@ def job_results(found, say, tick):
         _chart = chart_of(chain_chart(_rows, say=say)) if _has_figures else None
         _shown = column(_table, _chart, mo.Html(pieces.quiet(pieces.text(chain.verdict(_rows, say=say)))))
     else:
-        _shown = None
+        _made = job.result_of(found)
+        _page = room.address_of_page("distill", mo.app_meta().request, query, **job.for_walk(_made))
+        _shown = mo.Html(cards.result(_made, _page, say=say)) if _made else None
     _shown
     return
 
@@ -91,8 +93,26 @@ def all_cards(query, rows, say):
 
 
 @app.cell(hide_code=True)
+def form_write(get_notes, say, write_button, write_form):
+    form_section("write", write_form, write_button, get_notes(), say)
+    return
+
+
+@app.cell(hide_code=True)
 def form_chain(chain_button, chain_form, get_notes, say):
     form_section("chain", chain_form, chain_button, get_notes(), say)
+    return
+
+
+@app.cell(hide_code=True)
+def form_merge(get_notes, say, merge_button, merge_form):
+    form_section("merge", merge_form, merge_button, get_notes(), say)
+    return
+
+
+@app.cell(hide_code=True)
+def form_translate(get_notes, say, translate_button, translate_form):
+    form_section("translate", translate_form, translate_button, get_notes(), say)
     return
 
 
@@ -124,17 +144,19 @@ def opening():
 
 @app.cell
 def forms_of(say):
-    chain_form = form("chain", say)
-    return (chain_form,)
+    write_form, chain_form, merge_form, translate_form = (form(_name, say) for _name in ("write", "chain", "merge", "translate"))
+    return chain_form, merge_form, translate_form, write_form
 
 
 @app.cell
 def buttons(say):
-    chain_button = mo.ui.run_button(kind="success", label=say(forms.FORMS["chain"].press))
+    write_button, chain_button, merge_button, translate_button = (
+        mo.ui.run_button(kind="success", label=say(forms.FORMS[_name].press)) for _name in ("write", "chain", "merge", "translate")
+    )
     stop_button = mo.ui.run_button(kind="warn", label=say("Stop, keep what is finished"))
     resume_button = mo.ui.run_button(label=say("Let it go on"))
     tick = mo.ui.refresh(options=["5s", "1m"], default_interval="5s", label=say("What runs now"))
-    return chain_button, resume_button, stop_button, tick
+    return chain_button, merge_button, resume_button, stop_button, tick, translate_button, write_button
 
 
 @app.cell
@@ -188,6 +210,30 @@ def moving(set_job, set_notes, set_tick):
 def launch_chain(attempt, chain_button, chain_form, go, visitor):
     mo.stop(not chain_button.value)
     if _made := attempt("chain", forms.start_chain, chain_form.value, owner=visitor.name):
+        go(practice.moved(_made))
+    return
+
+
+@app.cell
+def launch_merge(attempt, go, visitor, merge_button, merge_form):
+    mo.stop(not merge_button.value)
+    if _made := attempt("merge", forms.start_merge, merge_form.value, owner=visitor.name):
+        go(practice.moved(_made))
+    return
+
+
+@app.cell
+def launch_translate(attempt, go, visitor, translate_button, translate_form):
+    mo.stop(not translate_button.value)
+    if _made := attempt("translate", forms.start_translate, translate_form.value, owner=visitor.name):
+        go(practice.moved(_made))
+    return
+
+
+@app.cell
+def launch_write(attempt, go, visitor, write_button, write_form):
+    mo.stop(not write_button.value)
+    if _made := attempt("write", forms.start_write, write_form.value, owner=visitor.name):
         go(practice.moved(_made))
     return
 

@@ -1,6 +1,7 @@
 """Each technique as a card, as HTML: when to use it, what it costs, its command, where its switch is, what it gained."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..language import ENGLISH, Say, later
 from ..techniques import COMMAND, TECHNIQUES
@@ -120,3 +121,17 @@ def table(lines: list[dict[str, str]]) -> str:
         tds = "".join(f'<td data-label="{text(name)}">{text(value) or "–"}</td>' for name, value in rest)
         body += f'<tr><th scope="row">{text(first)}</th>{tds}</tr>'
     return f'<div class="walk-table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def result(made: Mapping[str, Any], walk: str | None, *, say: Say = ENGLISH) -> str:
+    """What a finished run made, and a link that goes on with it; '' before. `walk`: the address of the link, none where there is none."""
+    if "cache" in made:
+        words = say("Cache {name} is there.", name=made["cache"])
+    elif "text" in made:
+        words = say(
+            "{count:,} texts are there: written:{name}, as the text's source or beside it.", count=made["num_texts"], name=made["text"]
+        )
+    else:
+        return ""
+    link = f' <a href="{text(walk)}" target="_self">{text(say("Go on in the walk"))}</a>' if walk else ""
+    return f'<p class="practice-made">{text(words)}{link}</p>'

@@ -1,5 +1,6 @@
 """The job that the page shows, which its address names: a run (writing, merging, translating) or a chain of students."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from .. import chain, jobs, room
 from ..errors import RoomError, RunError
 from ..language import ENGLISH, Say
 from ..runs import Run, open_run
+from ..walk.place import SETTINGS
 
 PLACES = ("run", "chain")
 """Keys of the address."""
@@ -89,3 +91,16 @@ def resume(job: Job, visitor: room.Visitor) -> Job:
     else:
         jobs.resume(open_run(str(job.run)), by=visitor)
     return job
+
+
+def result_of(job: Job) -> dict[str, Any]:
+    """What a finished run says that it made: its 'cache', or its 'text'; empty before. Raises RunError."""
+    status = open_run(str(job.run)).status()
+    return status.result if status.state == "done" else {}
+
+
+def for_walk(made: Mapping[str, Any]) -> dict[str, str]:
+    """What the walk's address needs to go on with what a run made: its cache, or its text as the source."""
+    if "cache" in made:
+        return {"cache": str(made["cache"])}
+    return {SETTINGS: json.dumps({"text.source": f"written:{made['text']}"})} if "text" in made else {}

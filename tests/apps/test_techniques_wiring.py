@@ -2,16 +2,20 @@
 
 import importlib.util
 import json
+import shutil
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from distill_core import chain, paths, practice, room
+from distill_core import chain, jobs, paths, practice, room, walk
 from distill_core.chain import drive
+from distill_core.config import DistillConfig
 from distill_core.language import in_language
-from distill_core.practice import cards, forms, gains
+from distill_core.merging import read_merge
+from distill_core.practice import cards, forms, gains, job
 from distill_core.room.policy import write_policy
+from distill_core.runs import create_run
 from distill_core.techniques import TECHNIQUES
 
 
@@ -45,10 +49,16 @@ def filled(kind, /, **changed):
 
 
 def pressed(*names):
-    buttons = ("chain_button", "stop_button", "resume_button")
+    buttons = (*(f"{name}_button" for name in forms.FORMS), "stop_button", "resume_button")
     return {name: SimpleNamespace(value=name in names, text=f"<button>{name}</button>") for name in buttons} | {
         "tick": SimpleNamespace(value="", text="")
     }
+
+
+def pressing(kind, /, **changed):
+    """That form's button was pressed, with these values in it; the other forms are as they open."""
+    made = {f"{name}_form": filled(name) for name in forms.FORMS} | {f"{kind}_form": filled(kind, **changed)}
+    return pressed(f"{kind}_button") | made
 
 
 def text_of(outputs):
@@ -77,8 +87,7 @@ def test_a_form_that_is_not_there_is_not_linked(page):
 
 
 def test_the_chain_that_is_described_is_started_and_shown(page, started):
-    chosen = filled("chain", widths="64, 32", max_steps=30, name="steps")
-    _, defs = page.app.run(defs=pressed("chain_button") | {"chain_form": chosen})
+    _, defs = page.app.run(defs=pressing("chain", widths="64, 32", max_steps=30, name="steps"))
     assert [made.name for made in started] == ["steps"]
     config = started[0].settings
     assert (config.kind, config.with_direct) == ("progressive", True)
@@ -89,16 +98,102 @@ def test_the_chain_that_is_described_is_started_and_shown(page, started):
 
 
 def test_rounds_of_one_student(page, started):
-    page.app.run(defs=pressed("chain_button") | {"chain_form": filled("chain", kind="born_again", rounds=3, with_direct=False)})
+    page.app.run(defs=pressing("chain", kind="born_again", rounds=3, with_direct=False))
     assert (started[0].settings.num_links, started[0].settings.with_direct) == (4, False)
     assert started[0].name.startswith("chain-")
 
 
 @pytest.mark.parametrize(("widths", "words"), [("broad", "whole numbers"), ("", "whole numbers"), ("64, 7", "hidden_size 7")])
 def test_what_cannot_be_is_said_beside_the_button(page, started, widths, words):
-    _, defs = page.app.run(defs=pressed("chain_button") | {"chain_form": filled("chain", widths=widths)})
+    _, defs = page.app.run(defs=pressing("chain", widths=widths))
     assert words in defs["get_notes"]()["chain"]
     assert started == []
+
+
+@pytest.fixture
+def queued(monkeypatch, small_cache):
+    """Runs that would have been worked on; there are two caches."""
+    shutil.copytree(small_cache.folder, small_cache.folder.with_name("twin"))
+    calls = []
+    monkeypatch.setattr(jobs, "start", lambda run: calls.append(run))
+    return calls
+
+
+def test_texts_are_written_by_the_teacher_or_a_student(page, queued):
+    student = create_run("train", DistillConfig(), name="own")
+    student.model_folder.mkdir()
+    student.update(state="done")
+    assert "run:own" in forms.FORMS["write"].controls()["by"][0].choices.values()
+    chosen = {"settings": "small", "by": "run:own", "num_texts": 7, "max_new_tokens": 32, "temperature": 0.7, "name": "mine"}
+    _, defs = page.app.run(defs=pressing("write", **chosen))
+    (run,) = queued
+    write = run.config().write
+    assert (run.status().kind, write.by, write.num_texts, write.max_new_tokens, write.name) == ("write", "run:own", 7, 32, "mine")
+    assert run.config().text.window_tokens == 64, "the text is the cache's"
+    assert defs["get_job"]() == practice.Job(run=run.id)
+
+
+@pytest.mark.parametrize(("by", "weights"), [("mixture", (0.3, 0.7)), ("join", ())])
+def test_two_caches_are_merged(page, queued, by, weights):
+    controls = forms.FORMS["merge"].controls()
+    assert (controls["one"][1], controls["other"][1]) == ("small", "twin"), "two different ones to begin with"
+    page.app.run(defs=pressing("merge", by=by, share=0.3, name="both"))
+    merge = read_merge(queued[0].inputs())
+    assert (merge.caches, merge.by, merge.weights, merge.name) == (("small", "twin"), by, weights, "both")
+    assert ("share" in forms.FORMS["merge"].fields({"by": by})) == (by == "mixture"), "only a mixture has shares"
+
+
+def test_a_cache_is_translated(page, queued, monkeypatch):
+    asked = []
+    made = create_run("translate", DistillConfig())
+    monkeypatch.setattr(jobs, "submit_translate", lambda *words, **named: asked.append((words, named)) or made)
+    page.app.run(defs=pressing("translate", cache="twin", to=" /m ", min_coverage=0.25, name="t"))
+    assert asked == [(("twin", "/m", "t"), {"min_coverage": 0.25, "owner": ""})]
+
+
+@pytest.mark.parametrize(
+    ("form", "changed", "words"),
+    [
+        ("merge", {"other": "small"}, "each once"),
+        ("merge", {"one": "gone"}, "no cache 'gone'"),
+        ("translate", {}, "name the model"),
+        ("translate", {"to": "/no/such/folder"}, "/no/such/folder"),
+        ("write", {"settings": "gone"}, "cache gone is gone"),
+        ("write", {"name": "../x"}, "name"),
+    ],
+)
+def test_what_a_form_cannot_start_is_said_beside_its_button(page, queued, form, changed, words):
+    _, defs = page.app.run(defs=pressing(form, **changed))
+    assert words in defs["get_notes"]()[form]
+    assert queued == []
+
+
+@pytest.mark.parametrize("form", ["merge", "translate"])
+def test_without_a_cache_a_form_says_what_comes_first(page, started, form):
+    changed = {"to": "builtin"} if form == "translate" else {}
+    _, defs = page.app.run(defs=pressing(form, **changed))
+    assert "there is no cache yet" in defs["get_notes"]()[form]
+
+
+@pytest.mark.parametrize(
+    ("result", "words", "asked"),
+    [
+        ({"cache": "both"}, "Cache both is there", {"cache": "both"}),
+        ({"text": "mine", "num_texts": 7}, "7 texts are there: written:mine", {"settings": '{"text.source": "written:mine"}'}),
+    ],
+)
+def test_what_a_finished_run_made_is_said_and_leads_into_the_walk(page, home, monkeypatch, result, words, asked):
+    run = create_run("merge", DistillConfig())
+    monkeypatch.setattr(practice, "job_from", lambda query: practice.Job(run=run.id))
+    outputs, _ = page.app.run()
+    assert words not in text_of(outputs), "not before it has ended"
+    run.update(state="done", result=result)
+    outputs, _ = page.app.run()
+    assert words in text_of(outputs)
+    assert job.for_walk(result) == asked
+    assert 'href="/walk?x=1"' in cards.result(result, "/walk?x=1")
+    opening = walk.opening_config(walk.Place(), asked)
+    assert ("text" in result) == (opening.text.source == "written:mine")
 
 
 @pytest.fixture
