@@ -1,5 +1,6 @@
 """The comparison of techniques: its arithmetic by hand, what it refuses, and one whole comparison on the built-in teacher (slow)."""
 
+import importlib
 import math
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from distill_core.bench import techniques as bench
 from distill_core.bench.techniques import Outcome, Pair, bench_techniques, half_width, row_of, techniques_table
 from distill_core.errors import ConfigError
+from distill_core.language import catalogue
+from distill_core.techniques import TECHNIQUES
 
 
 def test_half_width_by_hand():  # gains 1, 2, 3: s = 1, t(0.975, 2) = 4.3027
@@ -28,3 +31,10 @@ def test_a_row_by_hand():
 def test_an_unknown_technique_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'positions'"):
         bench_techniques(["position"])
+
+
+def test_what_a_recipe_compares_is_said_in_portuguese_too():
+    known = catalogue("pt")
+    for name in TECHNIQUES:
+        figure = getattr(importlib.import_module(f"distill_core.bench.recipes.{name}"), "FIGURE", bench.KL)
+        assert figure in known, f"{name}: {figure!r} stands in the table of apps/techniques.py"

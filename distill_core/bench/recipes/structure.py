@@ -9,6 +9,7 @@ from ...cache import open_cache
 from ...structure import choose
 from ..techniques import Bench, Pair
 
+FIGURE = "held-out KL to the teacher, nats a token; plain is cut evenly"
 CUT = {"init": "prune_layers", "num_layers": 3}
 RATE = {"learning_rate": 5e-4}
 """What suits weights that are there already."""
