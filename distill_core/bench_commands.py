@@ -54,7 +54,11 @@ def bench(options: Options) -> None:
 
         names = [name.strip() for name in options.only.split(",")] if options.only else None
         rows = techniques.bench_techniques(names, num_seeds=options.seeds, is_quick=options.quick, say=say)
-        print(benchmarks.json_lines(rows) if options.json else techniques.techniques_table(rows))
+        if options.json:
+            for row in rows:
+                print(json.dumps(row), flush=True)
+        else:
+            print(techniques.techniques_table(list(rows)))
         return
     shapes = tuple(options.shape) or (benchmarks.FULL_SHAPES if options.full else None)
     rows = benchmarks.bench_loss(shapes, device=settings(options).device, threads=options.threads, progress=say)

@@ -30,7 +30,7 @@ def test_a_row_by_hand():
 
 def test_an_unknown_technique_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'positions'"):
-        bench_techniques(["position"])
+        list(bench_techniques(["position"]))
 
 
 def test_what_a_recipe_compares_is_said_in_portuguese_too():
