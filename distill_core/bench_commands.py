@@ -53,12 +53,12 @@ def bench(options: Options) -> None:
         from .bench import techniques
 
         names = [name.strip() for name in options.only.split(",")] if options.only else None
-        rows = techniques.bench_techniques(names, num_seeds=options.seeds, is_quick=options.quick, say=say)
+        compared = techniques.bench_techniques(names, num_seeds=options.seeds, is_quick=options.quick, say=say)
         if options.json:
-            for row in rows:
+            for row in compared:
                 print(json.dumps(row), flush=True)
         else:
-            print(techniques.techniques_table(list(rows)))
+            print(techniques.techniques_table(list(compared)))
         return
     shapes = tuple(options.shape) or (benchmarks.FULL_SHAPES if options.full else None)
     rows = benchmarks.bench_loss(shapes, device=settings(options).device, threads=options.threads, progress=say)
