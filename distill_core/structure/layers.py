@@ -71,7 +71,11 @@ class Removal(NamedTuple):
 
 
 def layer_list(model: nn.Module, num_layers: int, source: str) -> str:
-    """Name of the module list that holds the layers, such as 'model.layers'. Raises ModelError where it is not clear."""
+    """Name of the module list that holds the layers, such as 'model.layers'.
+
+    Raises ModelError where it is not clear, and where layers hang together in other ways than one after the other.
+    """
+    _check_on_their_own(model, source)
     found = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers]
     outermost = [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
     if len(outermost) != 1:
@@ -80,6 +84,21 @@ def layer_list(model: nn.Module, num_layers: int, source: str) -> str:
             "Use student.init 'fresh' or 'pretrained'."
         )
     return outermost[0]
+
+
+def _check_on_their_own(model: nn.Module, source: str) -> None:
+    """Raise ModelError where a layer reads more than the states before it, or is described by its number: others would change with it."""
+    config = model.config.get_text_config()  # type: ignore[union-attr,operator]
+    sharing = getattr(config, "num_kv_shared_layers", None)
+    if sharing:  # Gemma 3n and 4: a count from the end, so other layers would share after a cut
+        why = f"its last {sharing} layers read keys and values of layers before them"
+    elif getattr(config, "hidden_size_per_layer_input", None):
+        why = "one embedding holds an input of its own for every layer"
+    elif getattr(config, "is_heterogeneous", False):
+        why = "its config gives single layers, by their numbers, sizes of their own"
+    else:
+        return
+    raise ModelError(f"model {source}: {why}, so no layer can be taken out alone. Use student.init 'fresh' or 'pretrained'.")
 
 
 @contextmanager

@@ -43,6 +43,8 @@ FAMILIES = [
     tf.GPT2Config(vocab_size=V, n_embd=32, n_layer=4, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2),
     tf.OPTConfig(vocab_size=V, hidden_size=32, ffn_dim=48, num_hidden_layers=4, num_attention_heads=4, word_embed_proj_dim=32),
     tf.GPTNeoXConfig(**PLAIN, intermediate_size=48),
+    tf.SmolLM3Config(**PLAIN, intermediate_size=48, num_key_value_heads=2, pad_token_id=0),  # a list says which layers turn positions
+    tf.Cohere2Config(**PLAIN, intermediate_size=48, num_key_value_heads=2, sliding_window=4, pad_token_id=0),  # both parts side by side
 ]  # fmt: skip
 by_family = pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.model_type)
 
