@@ -92,8 +92,8 @@ TECHNIQUES: dict[str, Technique] = {
             "Use it when the student is cut out of the teacher: a measurement says which layers and feed-forward units it can spare."
         ),
         costs=later(
-            "Before training the teacher reads eight windows once for each layer that is tried, at most half the square of their number; "
-            "training and disk are those of any student of that size."
+            "Before training the teacher reads eight windows once for each layer that is tried, at most about half the square of their "
+            "number; training and disk are those of any student of that size."
         ),
         command="students importance --cache NAME",
     ),

@@ -20,6 +20,8 @@ def layers_chart(report: Mapping[str, Any] | None = None) -> Any:
     tooltip: list[Any] = ["series:N", "num_left:O", alt.Tooltip("kl:Q", format=".4f"), "name:N"]
     base = alt.Chart(data_of(rows)).encode(x=x, y=y, color=color, tooltip=tooltip)
     lines = base.transform_filter("datum.series != 'after training'").mark_line(strokeWidth=2.2, point=True)
+    dashed = alt.condition("datum.series == 'evenly, before training'", alt.value([6, 6]), alt.value([1, 0]))
+    lines = lines.encode(strokeDash=dashed)  # where both choices are the same, both are seen
     points = base.transform_filter("datum.series == 'after training'").mark_point(filled=True, size=110, opacity=1, shape="diamond")
     return styled(alt.layer(lines, points), "How many layers can go?", READING)
 
