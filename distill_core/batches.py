@@ -87,6 +87,11 @@ class Collate:
         self.by = loss.positions if loss.position_share < 1 else "all"
         if self.by == "entropy":
             cache.read_also("teacher_entropy")
+        if cache.has_hard_labels and loss.kl_weight and loss.divergence == "reverse_kl":
+            raise ConfigError(
+                f"cache {cache.name} holds hard labels where no teacher's row is the student's: they are infinitely far by "
+                "loss.divergence 'reverse_kl'. Use forward_kl or jsd, or translate with --unaligned skip."
+            )
 
     def __call__(self, windows: list[int]) -> Tensors:
         rows = self.cache.rows(self.split, windows, temperature=self.loss.temperature, top_k=self.loss.top_k, with_drawn=True)

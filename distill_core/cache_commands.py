@@ -11,6 +11,7 @@ from .foreground import carry_out
 from .limits import is_gpu
 from .merging import BY, Merge
 from .runs import list_runs
+from .translation import UNALIGNED
 from .units import show_count, show_disk
 
 
@@ -27,6 +28,8 @@ def add_merge_options(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="translate: least share of the student's tokens with a row (0.5)",
     )
+    parser.add_argument("--unaligned", choices=UNALIGNED, default="hard", help="translate: what training does with the other tokens of the "
+        "text: their hard labels (default), or nothing")  # fmt: skip
     parser.add_argument("--name", dest="new_name", metavar="NAME", help="merge, translate: the new cache's name")
     parser.add_argument("--top-k", type=int, metavar="K", help="merge: entries a mixture keeps per position (all that every cache has)")
     parser.add_argument("--background", action="store_true", help="merge, translate: start it and return; see: distill runs show")
@@ -101,7 +104,8 @@ def translate(options: argparse.Namespace) -> None:
     """Write the cache anew for another tokenizer, here or in the background; the same command again goes on, or finds it done."""
     if not options.new_name or not options.to:
         raise ConfigError("cache translate needs --to MODEL, whose tokenizer the student has, and --name NAME for the new cache.")
-    asked = {"cache": options.name, "to": options.to, "name": options.new_name, "min_coverage": options.min_coverage}
+    asked = {"cache": options.name, "to": options.to, "name": options.new_name}
+    asked |= {name: getattr(options, name) for name in ("min_coverage", "unaligned")}
     if options.background:
         print(f"run {jobs.submit_translate(**asked).id} is queued")
         return

@@ -81,21 +81,21 @@ def submit_merge(merge: Merge, *, owner: str = "") -> Run:
     return run
 
 
-def new_translation(cache: str, to: str, name: str, *, min_coverage: float = 0.5, owner: str = "") -> Run:
+def new_translation(cache: str, to: str, name: str, *, min_coverage: float = 0.5, unaligned: str = "hard", owner: str = "") -> Run:
     """The run that writes a cache anew in the tokens of the model or tokenizer folder `to`; nobody works on it yet.
 
     Raises CacheError, ConfigError or ModelError for what could only fail.
     """
-    config = translation_config(cache, to, name, min_coverage=min_coverage)
-    inputs = {"source": cache, "to": to, "name": name, "min_coverage": f"{min_coverage:g}"}
+    config = translation_config(cache, to, name, min_coverage=min_coverage, unaligned=unaligned)
+    inputs = {"source": cache, "to": to, "name": name, "min_coverage": f"{min_coverage:g}", "unaligned": unaligned}
     return create_run("translate", config, inputs=inputs, label=f"{cache} for {to}", device="cpu", owner=owner)
 
 
-def submit_translate(cache: str, to: str, name: str, *, min_coverage: float = 0.5, owner: str = "") -> Run:
+def submit_translate(cache: str, to: str, name: str, *, min_coverage: float = 0.5, unaligned: str = "hard", owner: str = "") -> Run:
     """Queue the translation of a cache; returns at once. Raises as `new_translation` does, and RoomError as the others."""
     engines.chosen()
-    with room.admit(owner, translation_config(cache, to, name, min_coverage=min_coverage), "translate"):
-        run = new_translation(cache, to, name, min_coverage=min_coverage, owner=owner)
+    with room.admit(owner, translation_config(cache, to, name, min_coverage=min_coverage, unaligned=unaligned), "translate"):
+        run = new_translation(cache, to, name, min_coverage=min_coverage, unaligned=unaligned, owner=owner)
     start(run)
     return run
 

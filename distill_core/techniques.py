@@ -109,7 +109,9 @@ TECHNIQUES: dict[str, Technique] = {
     "tokenizers": Technique(
         title=later("A student with another tokenizer"),
         when=later("Use it when the small model you want comes from another family than the teacher."),
-        costs=later("Only places where both tokenizers cut the text alike are learned: start from a trained model, not a fresh one."),
+        costs=later(
+            "Where the tokenizers cut the text otherwise the student learns hard labels: the less they agree, the less it has of its teacher."
+        ),
         command="cache translate NAME --to MODEL --name OTHER",
     ),
     "images": Technique(

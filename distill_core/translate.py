@@ -21,7 +21,7 @@ import polars as pl
 from . import metrics, models
 from .cache import Cache, CacheWriter, Fingerprint, Plan, ShardColumns, ShardPlan, open_cache, verify_records
 from .cache.codecs import EMPTY_ID
-from .cache.manifest import MADE_BY, TRANSLATED, Teacher
+from .cache.manifest import MADE_BY, TRANSLATED, UNALIGNED_ROWS, Teacher
 from .corpus import Document, encode
 from .corpus.encoding import padding_id
 from .errors import CacheError, VocabularyError
@@ -60,14 +60,15 @@ def run_translate(run: Run, progress: Progress) -> Cache:
     known = byte_strings(tokenizers[0], f"of cache {source.name}"), byte_strings(tokenizers[1], asked["to"])
     work = Work(source, tokenizers[1], *known, progress)
     found = work.look()
-    progress.say(found.words())
+    words = found.words(asked["unaligned"])
+    progress.say(words)
     least = float(asked["min_coverage"])
     if found.coverage < least:
         raise VocabularyError(
-            f"cache {source.name} to {asked['to']}: {found.words()} That is below --min-coverage {least:g}. Lower it, if so few places are "
+            f"cache {source.name} to {asked['to']}: {words} That is below --min-coverage {least:g}. Lower it, if so few places are "
             "enough, or pick a student whose tokens are more like the teacher's."
         )
-    plan = _plan(source, found, known, asked["to"])
+    plan = _plan(source, found, known, asked)
     finished = _finished(name, plan)
     if finished is not None:
         progress.say(f"cache {name} is already complete and unchanged")
@@ -78,25 +79,32 @@ def run_translate(run: Run, progress: Progress) -> Cache:
     with CacheWriter(folder, plan) as writer:
         publish(folder / MADE_BY, json.dumps({"words": "Translate again", "command": command(asked)}))
         tokenizers[1].save_pretrained(folder / "tokenizer")
-        _write_shards(work, plan, writer)
+        _write_shards(work, plan, writer, has_hard_labels=asked["unaligned"] == "hard")
         writer.finish(
             teacher=_teacher(source, tokenizers[1]),
             config=translated_config(source, asked["to"], name, window_tokens=plan.window_tokens).model_dump(mode="json"),
-            text=source.manifest.text | {"notes": [found.words()], "translated": found.to_record()},
+            text=source.manifest.text | {"notes": [words, *_left_out(source)], "translated": found.to_record()},
             versions={"python": platform.python_version(), "numpy": np.__version__, "polars": pl.__version__},
         )
     made = open_cache(name)
+    for note in _left_out(source):
+        progress.say(note)
     progress.say(f"of the teacher's probability there, {_mass(made):.1%} is in tokens that have a twin (before: {_mass(source):.1%})")
     return made
 
 
+def _left_out(source: Cache) -> list[str]:
+    """What the source has and the result has not, in words."""
+    return ["hidden states are not translated: they belong to the teacher's own tokens"] if source.plan.hidden is not None else []
+
+
 def _mass(cache: Cache) -> float:
-    """Mean kept mass at T = 1, over both splits."""
-    return sum(entry.sum_kept_mass for entry in cache.manifest.entries) / max(1, cache.manifest.all_positions)
+    """Mean kept mass at T = 1 of the held-out text, where every row is the teacher's."""
+    return cache.manifest.mean("kept_mass", "heldout")
 
 
 # ---------------------------------------------------------------- what is written
-def _plan(source: Cache, found: Found, known: tuple[ByteStrings, ByteStrings], to: str) -> Plan:
+def _plan(source: Cache, found: Found, known: tuple[ByteStrings, ByteStrings], asked: dict[str, str]) -> Plan:
     """The source's shards; all that decides the rows is in the fingerprint."""
     plan, vocab_size = source.plan, known[1].vocab_size
     top_k = min(plan.num_ranked, vocab_size)
@@ -105,7 +113,8 @@ def _plan(source: Cache, found: Found, known: tuple[ByteStrings, ByteStrings], t
         **plan.fingerprint.fields,
         TRANSLATED: source.name,
         "translate.sha256": source.manifest.sha256(),
-        "translate.to": to,
+        "translate.to": asked["to"],
+        UNALIGNED_ROWS: asked["unaligned"],
         "tokenizer.vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest(),
         "text.window_tokens": str(found.window_tokens),
         "text.windows_sha256": found.digest.hexdigest(),
@@ -139,7 +148,7 @@ def _finished(name: str, plan: Plan) -> Cache | None:
     return cache if cache.plan == plan else None
 
 
-def _write_shards(work: Work, plan: Plan, writer: CacheWriter) -> None:
+def _write_shards(work: Work, plan: Plan, writer: CacheWriter, *, has_hard_labels: bool) -> None:
     todo = writer.missing()
     total = sum(shard.num_windows for shard in plan.shards)
     done = total - sum(shard.num_windows for shard in todo)
@@ -150,7 +159,8 @@ def _write_shards(work: Work, plan: Plan, writer: CacheWriter) -> None:
     work.progress.at(done, total, "windows")
     for shard in todo:
         work.progress.stop_if_asked()
-        entry = writer.write(shard, _shard(work, plan, shard, twin))
+        columns = _shard(work, plan, shard, twin, has_hard_labels=has_hard_labels and shard.split == "train")
+        entry = writer.write(shard, columns)
         done += shard.num_windows
         left = work.progress.at(done, total, "windows")
         row: metrics.Row = {
@@ -163,7 +173,7 @@ def _write_shards(work: Work, plan: Plan, writer: CacheWriter) -> None:
         metrics.append(work.progress.run.metrics_path, row)
 
 
-def _shard(work: Work, plan: Plan, shard: ShardPlan, twin: np.ndarray) -> ShardColumns:
+def _shard(work: Work, plan: Plan, shard: ShardPlan, twin: np.ndarray, *, has_hard_labels: bool) -> ShardColumns:
     frame = frames(work.source, shard.split, begins(work.source.plan)[shard.name], shard.num_windows)
     stored = columns_of(frame, work.source.plan)
     windows = list(work.windows(frame.select(TEXT_COLUMNS), Found()))
@@ -190,7 +200,7 @@ def _shard(work: Work, plan: Plan, shard: ShardPlan, twin: np.ndarray) -> ShardC
         full[n_R, to_R] = rows.astype(dtype)
         return full
 
-    return ShardColumns(
+    columns = ShardColumns(
         window_ids_n=stored.window_ids_n,
         input_ids_nL=input_ids_nL,
         doc_lens=[[len(document) for document in window.documents] for window in windows],
@@ -203,6 +213,23 @@ def _shard(work: Work, plan: Plan, shard: ShardPlan, twin: np.ndarray) -> ShardC
         gold_logprob_nP=spread(stored.gold_logprob_nP[n_R, from_R], np.float32, 0.0),
         teacher_entropy_nP=spread(stored.teacher_entropy_nP[n_R, from_R], np.float16, 0.0),
     )
+    if has_hard_labels:
+        _label_the_others(columns, windows)
+    return columns
+
+
+def _label_the_others(columns: ShardColumns, windows: list[Window]) -> None:
+    """Rows that may be learned and have no teacher's row: all probability on the text's own token, at any temperature.
+
+    Forward KL to such a row is the cross-entropy with that token.
+    """
+    n_R = np.repeat(np.arange(len(windows)), [len(window.learned) for window in windows])
+    p_R = np.concatenate([window.learned for window in windows])
+    is_free_R = ~columns.targets_nP[n_R, p_R]
+    n_R, p_R = n_R[is_free_R], p_R[is_free_R]
+    columns.targets_nP[n_R, p_R] = True
+    columns.teacher_ids_nPK[n_R, p_R, 0] = columns.input_ids_nL[n_R, p_R + 1]
+    columns.teacher_logprobs_nPK[n_R, p_R, 0] = 0.0
 
 
 def _packed(windows: list[Window], plan: Plan, pad_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from steps import broken_off_and_resumed, capture_here, train_here
+from steps import broken_off_and_resumed, capture_here, carry_out, train_here
 from transformers import AutoModelForCausalLM
 
-from distill_core import metrics, models, refusals
+from distill_core import jobs, metrics, models, refusals
 from distill_core.batches import Collate
 from distill_core.cache import HiddenPlan, open_cache
 from distill_core.cache.shards import read_rows
@@ -21,6 +21,7 @@ from distill_core.errors import CacheError, ConfigError
 from distill_core.hidden_states import decode, encode, projection
 from distill_core.layer_map import layer_pairs
 from distill_core.losses import IGNORE_INDEX
+from distill_core.merging import Merge
 from distill_core.paths import caches_dir
 from distill_core.training import hidden_states as term_module
 from distill_core.training.terms import MicroBatch
@@ -74,6 +75,10 @@ def test_the_entries_are_those_of_a_cache_without_and_are_read_without_the_state
     assert not [name for name in plain.plan.fingerprint.fields if "hidden" in name], "the fingerprint of plain caches is as ever"
     assert plain.plan.sha256() != deep.plan.sha256()
     assert "hidden" not in json.loads(plain.plan.model_dump_json(exclude={"hidden"})) and plain.plan.hidden is None
+    carry_out(jobs.new_merge(Merge(caches=("deep", "plain"), name="both", by="pick")))
+    both = open_cache("both")
+    assert both.plan.hidden is None
+    assert "hidden states are not merged: those of deep are left out" in both.manifest.text["notes"]
 
 
 def test_a_damaged_state_is_found_and_a_broken_capture_goes_on(deep, deep_config):

@@ -11,13 +11,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from steps import carry_out
 
 from distill_core import corpus, faithfulness, jobs, models, trainer
+from distill_core.batches import Collate
 from distill_core.cache import ANCHORS, CacheWriter, browse, open_cache, verify_records
 from distill_core.cli import run_command_line
-from distill_core.config import TextConfig, with_overrides
+from distill_core.config import LossConfig, TextConfig, with_overrides
 from distill_core.errors import CacheError, ConfigError, ModelError, VocabularyError
+from distill_core.losses import topk_kl
 from distill_core.paths import caches_dir
 from distill_core.translation import Rows, align, byte_strings, placed, rebuilt, translated, twins
 
@@ -237,7 +240,7 @@ def translated_here(other_folder, name="other", **more):
 
 def test_every_row_is_the_teachers_own(small_cache, other_folder):
     """The truth: texts before a place, decoded by either tokenizer, looked up in the source's own windows."""
-    other = translated_here(other_folder)
+    other = translated_here(other_folder, unaligned="skip")
     other.verify()
     verify_records(other)
     tokenizers = [models.load_tokenizer(str(cache.tokenizer_folder)) for cache in (small_cache, other)]
@@ -286,12 +289,56 @@ def test_windows_hold_the_same_documents_in_the_same_order(small_cache, other_fo
         assert texts[0] == texts[1]
         assert ours["token_bytes"].sum() == theirs["token_bytes"].sum()
     told = other.manifest.text["translated"]
-    assert told["aligned"] == other.manifest.all_positions
+    assert told["aligned"] + told["hard"] == other.manifest.all_positions
     assert told["source_positions"] == small_cache.manifest.all_positions
     assert told["num_lost"] == 0
     assert other.manifest.teacher.prompts == small_cache.manifest.teacher.prompts
     assert [two.decode(ids) for ids in other.manifest.teacher.prompt_ids] == list(other.manifest.teacher.prompts)
     assert browse(other, "train", 0, num_choices=3).height == sum(other.stored("train", 0)["doc_lens"])
+
+
+def test_what_is_not_aligned_is_learned_as_hard_labels_in_training_and_not_judged(small_cache, other_folder):
+    """Every token but each document's first is trained on; rows that 'skip' has are the same, the others hold the next token alone."""
+    hard, skip = translated_here(other_folder, "hard"), translated_here(other_folder, "skip", unaligned="skip")
+    num_hard = 0
+    for window in range(24):
+        ours, theirs = hard.stored("train", window), skip.stored("train", window)
+        starts = np.cumsum(ours["doc_lens"])
+        wanted = np.arange(len(ours["targets"])) < starts[-1] - 1
+        wanted[starts[:-1] - 1] = False
+        assert (ours["targets"] == wanted).all()
+        for name in ("teacher_ids", "teacher_logprobs", "tail_logsumexp", "gold_logprob"):
+            assert (ours[name][theirs["targets"]] == theirs[name][theirs["targets"]]).all()
+        new = ours["targets"] & ~theirs["targets"]
+        assert (ours["teacher_ids"][new][:, 0] == ours["input_ids"][1:][new]).all()
+        assert (ours["teacher_logprobs"][new][:, 0] == 0).all()
+        assert np.isneginf(ours["teacher_logprobs"][new][:, 1:]).all() and np.isneginf(ours["tail_logsumexp"][new]).all()
+        num_hard += int(new.sum())
+    assert num_hard == hard.manifest.text["translated"]["hard"] > 0
+    for window in range(6):
+        assert (hard.stored("heldout", window)["targets"] == skip.stored("heldout", window)["targets"]).all()
+    assert (hard.kept_mass(1.0) == skip.kept_mass(1.0)).all(), "kept mass speaks of the teacher"
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_forward_kl_to_a_hard_label_is_cross_entropy(small_cache, other_folder, temperature):
+    cache = translated_here(other_folder, "hard")
+    batch = Collate(cache, LossConfig(temperature=temperature))([0, 1])
+    is_hard = batch["teacher_tail"].isneginf() & (batch["labels"] >= 0)
+    hidden_ND = torch.randn(int(is_hard.sum()), 12, generator=torch.Generator().manual_seed(0))
+    head_VD = torch.randn(cache.plan.vocab_size, 12, generator=torch.Generator().manual_seed(1))
+    rows = {name: batch[name][is_hard] for name in ("teacher_ids", "teacher_logprobs", "teacher_tail", "labels")}
+    tail = {"teacher_tail_N": rows["teacher_tail"]}
+    parts = topk_kl(hidden_ND, head_VD, rows["teacher_ids"], rows["teacher_logprobs"], **tail, temperature=temperature)
+    truth = torch.nn.functional.cross_entropy(hidden_ND.double() @ head_VD.double().T / temperature, rows["labels"], reduction="sum")
+    assert float(parts.kl) == pytest.approx(float(truth), rel=1e-5)
+
+
+def test_reverse_kl_to_hard_labels_is_refused(small_cache, other_folder):
+    cache = translated_here(other_folder, "hard")
+    with pytest.raises(ConfigError, match="infinitely far"):
+        Collate(cache, LossConfig(divergence="reverse_kl"))
+    Collate(cache, LossConfig(divergence="jsd"))
 
 
 def test_the_same_again_finds_it_done_and_after_a_break_it_goes_on(small_cache, other_folder, monkeypatch):

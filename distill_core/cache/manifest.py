@@ -15,6 +15,8 @@ from .tail import ANCHORS
 FORMAT: Literal[2] = 2
 MADE_BY = "made_by.json"
 """In a cache that no capture made: {'words': 'Merge again', 'command': the command that does it}."""
+UNALIGNED_ROWS = "translate.unaligned"
+"""Field of a translated cache's fingerprint: 'hard' where rows that the teacher has not are the text's own next token alone."""
 TRANSLATED = "translate.cache"
 """In the fingerprint of a cache in another tokenizer's tokens: the cache that it was made from (translate.py)."""
 CHECKSUM = b',\n  "checksum": "'

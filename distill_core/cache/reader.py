@@ -18,7 +18,7 @@ from ..errors import CacheError
 from ..paths import file_sha256
 from . import codecs
 from .bounds import mixture_mass_bracket
-from .manifest import TRANSLATED, Manifest, Plan, ShardEntry, make_again
+from .manifest import TRANSLATED, UNALIGNED_ROWS, Manifest, Plan, ShardEntry, make_again
 from .shards import read_rows, rows_per_group
 from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
 
@@ -70,6 +70,11 @@ class Cache:
     def is_translated(self) -> bool:
         """Whether it speaks another tokenizer's tokens than the teacher's."""
         return TRANSLATED in self.plan.fingerprint.fields
+
+    @property
+    def has_hard_labels(self) -> bool:
+        """Whether some rows to train on are the text's own next token alone, since no teacher's row is theirs (translated caches)."""
+        return self.plan.fingerprint.fields.get(UNALIGNED_ROWS) == "hard"
 
     @property
     def packing(self) -> bool:
@@ -195,7 +200,11 @@ class Cache:
         picked = np.unique(np.linspace(0, total - 1, min(SAMPLE_WINDOWS, total)).astype(int))
         rows = [self.stored("train", int(index)) for index in picked]
         sample = {name: np.stack([row[name] for row in rows]) for name in (*SAMPLE_COLUMNS, *self._more_columns)}
-        return sample, sample["targets"]
+        targets = sample["targets"]
+        if self.has_hard_labels:  # one entry and no tail: they say nothing of the teacher
+            is_lone = np.isneginf(sample["teacher_logprobs"][..., 1:]).all(-1)
+            targets = targets & ~(is_lone & np.isneginf(sample["tail_logsumexp"]).all(-1))
+        return sample, targets
 
     @property
     def _capacity(self) -> int:

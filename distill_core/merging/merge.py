@@ -63,8 +63,8 @@ def finish_merge(merge: Merge, progress: Progress) -> Cache:
         _write_shards(merge, caches, plan, writer, counts, progress)
         config = merge_config(merge, caches).model_dump(mode="json")
         versions = {"python": platform.python_version(), "numpy": np.__version__, "polars": pl.__version__}
-        writer.finish(teacher=merged_teacher(merge, caches), config=config, text=_text_record(merge, counts), versions=versions)
-    for words in _text_record(merge, counts)["notes"]:
+        writer.finish(teacher=merged_teacher(merge, caches), config=config, text=_text_record(merge, caches, counts), versions=versions)
+    for words in _text_record(merge, caches, counts)["notes"]:
         progress.say(words)
     return open_cache(merge.name)
 
@@ -203,8 +203,8 @@ def _joined(caches: list[Cache], plan: Plan, shard: ShardPlan, counts: _Counts) 
     raise AssertionError(f"shard {shard.name} is of none of the caches")
 
 
-def _text_record(merge: Merge, counts: _Counts) -> dict[str, Any]:
-    """What the manifest says of the merge; a merge that went on after a kill speaks of what was merged since."""
+def _text_record(merge: Merge, caches: list[Cache], counts: _Counts) -> dict[str, Any]:
+    """What the manifest says of the merge, and of what it leaves out; a merge that went on after a kill speaks of what was merged since."""
     if merge.by == "mixture":
         mean = counts.uncertain / max(1, counts.positions)
         words = (
@@ -214,4 +214,6 @@ def _text_record(merge: Merge, counts: _Counts) -> dict[str, Any]:
     else:
         total = max(1, sum(counts.windows.values()))
         words = f"{merge.by}: " + ", ".join(f"{num:,} windows ({num / total:.0%}) from {name}" for name, num in counts.windows.items())
-    return {"notes": [words]}
+    dropped = [cache.name for cache in caches if cache.plan.hidden is not None]
+    left_out = [f"hidden states are not merged: those of {', '.join(dropped)} are left out"] if dropped else []
+    return {"notes": [words, *left_out]}

@@ -7,7 +7,7 @@ look          all windows of a cache cut anew, once before anything is written
 rows          the teacher's entries in the student's tokens; what has no twin joins the tail
 """
 
-from .asked import check_source, command, translated_config, translation_config
+from .asked import UNALIGNED, check_source, command, translated_config, translation_config
 from .byte_strings import ByteStrings, byte_strings, twins
 from .documents import Aligned, Placed, align, placed, rebuilt
 from .look import TEXT_COLUMNS, Found, Window, Work
@@ -15,6 +15,7 @@ from .rows import Rows, translated
 
 __all__ = [
     "TEXT_COLUMNS",
+    "UNALIGNED",
     "Aligned",
     "ByteStrings",
     "Found",

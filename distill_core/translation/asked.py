@@ -8,10 +8,14 @@ from ..config import DistillConfig, from_dict
 from ..errors import CacheError, ConfigError
 from ..paths import checked_name, local_path
 
+UNALIGNED = ("hard", "skip")
+"""What becomes of tokens of the training text that the two tokenizers cut otherwise: hard labels, or nothing is learned from them."""
+
 
 def command(asked: dict[str, str]) -> str:
     """What makes it again."""
     words = ["cache", "translate", asked["source"], "--to", asked["to"], "--name", asked["name"], "--min-coverage", asked["min_coverage"]]
+    words += ["--unaligned", asked["unaligned"]]
     return shlex.join(["python", "-m", "distill_core", *words])
 
 
@@ -29,7 +33,7 @@ def check_source(source: Cache) -> None:
         )
 
 
-def translation_config(cache: str, to: str, name: str, *, min_coverage: float) -> DistillConfig:
+def translation_config(cache: str, to: str, name: str, *, min_coverage: float, unaligned: str) -> DistillConfig:
     """The config of the run. Raises CacheError, ConfigError or ModelError for what could only fail."""
     source = open_cache(cache)
     check_source(source)
@@ -37,6 +41,8 @@ def translation_config(cache: str, to: str, name: str, *, min_coverage: float) -
         raise ConfigError(f"cache translate: --name {name} is the cache itself. Choose another name.")
     if not 0 <= min_coverage <= 1:
         raise ConfigError(f"cache translate: --min-coverage {min_coverage:g} is no share. Give a number from 0 to 1, such as 0.5.")
+    if unaligned not in UNALIGNED:
+        raise ConfigError(f"cache translate: --unaligned {unaligned} is not known. Give {' or '.join(UNALIGNED)}.")
     return translated_config(source, to, name)
 
 

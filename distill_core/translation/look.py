@@ -34,6 +34,8 @@ class Found:
     positions: int = 0
     """Tokens of the student's that may be learned; of documents that are lost, the teacher's rows."""
     aligned: int = 0
+    hard: int = 0
+    """Other tokens that are trained on: as hard labels, or not at all."""
     window_tokens: int = 2
     digest: Any = field(default_factory=hashlib.sha256)
 
@@ -42,13 +44,19 @@ class Found:
         """Share of the student's tokens of the text that have a row."""
         return self.aligned / max(1, self.positions)
 
-    def words(self) -> str:
+    def words(self, unaligned: str) -> str:
+        """`unaligned`: 'hard' or 'skip', what becomes of the others."""
         share = self.aligned / max(1, self.source_positions)
         lost = f" {self.num_lost:,} of {self.num_documents:,} documents could not be rebuilt, and teach nothing." if self.num_lost else ""
         return (
             f"{self.aligned:,} of the student's {self.positions:,} tokens ({self.coverage:.1%}) are cut as the teacher cuts them, and keep "
-            f"{share:.1%} of its {self.source_positions:,} rows; the others are not learned.{lost}"
+            f"{share:.1%} of its {self.source_positions:,} rows; {self._others(unaligned)}.{lost}"
         )
+
+    def _others(self, unaligned: str) -> str:
+        if unaligned == "skip":
+            return "the others are not learned"
+        return f"the other {self.hard:,} that are trained on are hard labels, for which the teacher's line counts 0"
 
     def to_record(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "digest"}
@@ -62,6 +70,8 @@ class Window:
     source_rows: np.ndarray
     """Rows of the source window, and beside them those of this one, that speak of the same token."""
     rows: np.ndarray
+    learned: np.ndarray
+    """Rows of this window whose token may be learned, aligned or not: those of documents that the teacher's cache learns all of."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,7 @@ class Work:
                     found.window_tokens = max(found.window_tokens, sum(map(len, window.documents)))
                     found.positions += sum(max(0, len(document) - 1) for document in window.documents)
                     found.aligned += len(window.rows)
+                    found.hard += len(np.setdiff1d(window.learned, window.rows)) if shard.split == "train" else 0
                     for document in window.documents:
                         found.digest.update(document.token_ids.tobytes() + b";")
                     found.digest.update(window.rows.tobytes() + b"|")
@@ -101,7 +112,7 @@ class Work:
         ids_nL, bytes_nL, targets_nP = (frame[name].to_numpy() for name in ("input_ids", "token_bytes", "targets"))
         for ids_L, bytes_L, targets_P, lengths in zip(ids_nL, bytes_nL, targets_nP, frame["doc_lens"].to_list(), strict=True):
             found.source_positions += int(targets_P.sum())
-            start, there, documents, pairs = 0, 0, [], []
+            start, there, documents, pairs, learned = 0, 0, [], [], [np.zeros(0, np.int64)]
             for length in lengths:
                 found.num_documents += 1
                 here = slice(start, start + length)
@@ -113,11 +124,13 @@ class Work:
                     encoded, aligned = made
                     pairs.append(np.stack([aligned.teacher_rows + start, aligned.student_rows + there]))
                     documents.append(encoded)
+                    if targets_P[start : start + length - 1].all():  # of a chat some is not: which of the student's tokens is not known
+                        learned.append(np.arange(there, there + len(encoded) - 1))
                     there += len(encoded)
                 start += length
             rows = np.concatenate(pairs, axis=1) if pairs else np.zeros((2, 0), np.int64)
             rows = rows[:, targets_P[rows[0]]]
-            yield Window(documents, rows[0], rows[1])
+            yield Window(documents, rows[0], rows[1], np.concatenate(learned))
 
     def _document(self, ids_T: np.ndarray, bytes_T: np.ndarray) -> Any:
         teacher = placed(ids_T, bytes_T.astype(np.int64), self.theirs)
