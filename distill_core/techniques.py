@@ -110,7 +110,7 @@ TECHNIQUES: dict[str, Technique] = {
         title=later("A student with another tokenizer"),
         when=later("Use it when the small model you want comes from another family than the teacher."),
         costs=later(
-            "Where the tokenizers cut the text otherwise the student learns hard labels: the less they agree, the less it has of its teacher."
+            "Where the tokenizers cut the text otherwise it learns hard labels: the less they agree, the less it has of its teacher."
         ),
         command="cache translate NAME --to MODEL --name OTHER",
     ),
