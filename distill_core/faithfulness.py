@@ -133,7 +133,7 @@ def _live(model: Any, head: Head, cache: Cache, rows: dict[str, Any], batch_wind
         parts.append(
             read_batch(model, head, *part, packing=plan.packing, top_k=plan.num_ranked, vocab_size=plan.vocab_size, chunk_tokens=512)
         )
-    names = [field.name for field in dataclasses.fields(SparseRows)]
+    names = [field.name for field in dataclasses.fields(SparseRows) if field.name != "hidden"]  # states are not compared
     return SparseRows(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
