@@ -21,7 +21,7 @@ import transformers
 from numpy.typing import NDArray
 
 from . import catalog, corpus, generation, images, metrics, models, view_reading
-from .cache import Cache, CacheWriter, Plan, ShardColumns, ShardEntry, ShardPlan, open_cache, verify_records
+from .cache import Cache, CacheWriter, Plan, ShardColumns, ShardEntry, ShardPlan, finished_cache, open_cache
 from .cache.codecs import EMPTY_ID
 from .cache.estimate import bytes_per_position
 from .cache.manifest import Teacher
@@ -31,7 +31,6 @@ from .capture_plan import default_name, hidden_plan, make_plan
 from .catalog import dtype_in_memory
 from .config import DistillConfig
 from .device import MemoryMeter, pick_device
-from .errors import CacheError
 from .heads import Head, probe_head, read_head
 from .hidden_states import HiddenKeeper
 from .independence import check_independence
@@ -66,7 +65,7 @@ def run_capture(config: DistillConfig, progress: Progress) -> Cache:
     if plan.top_k < config.capture.top_k:
         progress.say(f"capture.top_k {config.capture.top_k:,} is more than the vocabulary: all {plan.vocab_size:,} tokens are kept")
     folder = caches_dir() / checked_name(config.capture.name or default_name(config, plan), "cache")
-    finished = _finished(folder, plan)
+    finished = finished_cache(folder, plan)
     if finished is not None:
         progress.say(f"cache {folder.name} is already complete and unchanged: the teacher is not needed")
         return finished
@@ -124,7 +123,7 @@ def _lead(work: _Work, rank: Rank) -> None:
 
 def _join(work: _Work, rank: Rank) -> None:
     """The capture of every other process: its share of the shards, and waiting for the first."""
-    writer = join(work.folder, work.plan, rank, work.progress, is_finished=lambda: _finished(work.folder, work.plan) is not None)
+    writer = join(work.folder, work.plan, rank, work.progress, is_finished=lambda: finished_cache(work.folder, work.plan) is not None)
     if writer is None:
         return
     if writer.share:
@@ -141,19 +140,6 @@ def _load_teacher(work: _Work) -> tuple[Any, Head]:
     head = widened(read_head(model, probe_head(model, work.plan.vocab_size)))
     check_independence(model, work.plan.vocab_size, packing=work.config.text.packing and work.aligner is None, trained=False)
     return model, head
-
-
-def _finished(folder: Path, plan: Plan) -> Cache | None:
-    """The cache if it is complete, of this plan, and every byte is as it was written."""
-    if not (folder / "manifest.json").exists():
-        return None
-    try:
-        cache = open_cache(folder)
-        cache.verify()
-        verify_records(cache)
-    except CacheError:
-        return None  # the writer mends it: damaged shards go to quarantine and are captured again
-    return cache if cache.plan == plan else None  # the writer names the fields that differ
 
 
 def _capture_shards(work: _Work, writer: CacheWriter, todo: list[ShardPlan], model: Any, head: Head) -> float | None:

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from . import metrics, models
-from .cache import Cache, CacheWriter, Fingerprint, Plan, ShardColumns, ShardPlan, open_cache, verify_records
+from .cache import Cache, CacheWriter, Fingerprint, Plan, ShardColumns, ShardPlan, finished_cache, open_cache
 from .cache.codecs import EMPTY_ID
 from .cache.manifest import MADE_BY, TRANSLATED, UNALIGNED_ROWS, Teacher
 from .corpus import Document, encode
@@ -69,7 +69,7 @@ def run_translate(run: Run, progress: Progress) -> Cache:
             "enough, or pick a student whose tokens are more like the teacher's."
         )
     plan = _plan(source, found, known, asked)
-    finished = _finished(name, plan)
+    finished = finished_cache(caches_dir() / name, plan)
     if finished is not None:
         progress.say(f"cache {name} is already complete and unchanged")
         return finished
@@ -133,19 +133,6 @@ def _plan(source: Cache, found: Found, known: tuple[ByteStrings, ByteStrings], a
         "hidden": None,  # states belong to the teacher's own tokens
     }
     return plan.model_copy(update=changes)
-
-
-def _finished(name: str, plan: Plan) -> Cache | None:
-    """The cache if it is complete, of this plan, and every byte is as it was written."""
-    if not (caches_dir() / name / "manifest.json").exists():
-        return None
-    try:
-        cache = open_cache(name)
-        cache.verify()
-        verify_records(cache)
-    except CacheError:
-        return None  # the writer mends it
-    return cache if cache.plan == plan else None
 
 
 def _write_shards(work: Work, plan: Plan, writer: CacheWriter, *, has_hard_labels: bool) -> None:

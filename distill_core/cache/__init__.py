@@ -15,7 +15,7 @@ from .estimate import Estimate, estimate, guessed_speed
 from .manifest import Fingerprint, HiddenPlan, Manifest, Plan, ShardEntry, ShardPlan
 from .opening import list_caches, open_cache
 from .reader import Cache
-from .records_check import verify_records
+from .records_check import finished_cache, verify_records
 from .shards import ShardColumns
 from .shared import shared_cache
 from .tail import ANCHORS, bucket_logprobs, kept_mass, tail_at, tail_bracket, tail_mean_at, tail_mean_bracket
@@ -37,6 +37,7 @@ __all__ = [
     "bucket_logprobs",
     "delete_cache",
     "estimate",
+    "finished_cache",
     "guessed_speed",
     "kept_mass",
     "list_caches",

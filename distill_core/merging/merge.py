@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from .. import metrics
-from ..cache import Cache, CacheWriter, Plan, ShardColumns, ShardPlan, open_cache, verify_records
+from ..cache import Cache, CacheWriter, Plan, ShardColumns, ShardPlan, finished_cache, open_cache
 from ..cache.codecs import EMPTY_ID
 from ..cache.manifest import MADE_BY
 from ..errors import CacheError
@@ -50,7 +50,7 @@ def finish_merge(merge: Merge, progress: Progress) -> Cache:
         for other in caches[1:]:
             same_windows(caches[0], other)
     plan, folder = make_plan(merge, caches), caches_dir() / merge.name
-    finished = _finished(merge.name, plan)
+    finished = finished_cache(caches_dir() / merge.name, plan)
     if finished is not None:
         progress.say(f"cache {merge.name} is already complete and unchanged")
         return finished
@@ -67,19 +67,6 @@ def finish_merge(merge: Merge, progress: Progress) -> Cache:
     for words in _text_record(merge, caches, counts)["notes"]:
         progress.say(words)
     return open_cache(merge.name)
-
-
-def _finished(name: str, plan: Plan) -> Cache | None:
-    """The cache if it is complete, of this plan, and every byte is as it was written."""
-    if not (caches_dir() / name / "manifest.json").exists():
-        return None
-    try:
-        cache = open_cache(name)
-        cache.verify()
-        verify_records(cache)
-    except CacheError:
-        return None  # the writer mends it
-    return cache if cache.plan == plan else None
 
 
 def _write_shards(merge: Merge, caches: list[Cache], plan: Plan, writer: CacheWriter, counts: _Counts, progress: Progress) -> None:
