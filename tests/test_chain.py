@@ -22,6 +22,7 @@ from distill_core.cli import run_command_line
 from distill_core.config import from_dict, with_overrides
 from distill_core.errors import CacheError, ConfigError, RoomError, RunError, VocabularyError
 from distill_core.language import in_language
+from distill_core.paths import caches_dir
 
 TWO = {"chain.kind": "progressive", "chain.links": [{"student.hidden_size": 48}, {"student.hidden_size": 32, "train.max_steps": 6}]}
 
@@ -393,9 +394,10 @@ def test_in_a_room_a_chain_belongs_to_its_visitor(tiny, tmp_path, monkeypatch):
     with pytest.raises(RunError, match="steps-1-capture, which failed"):
         chain.carry_on(made, lambda _: None)
     assert [run.stored_status().owner for run in runs.list_runs()] == ["Ada"]
+    (caches_dir() / "steps-1-cache").mkdir(parents=True)  # begun: still hers when her chain goes
     chain.stop(made, by=ada)
     chain.delete_chain(made, by=ada)
-    assert chain.list_chains() == runs.list_runs() == []
+    assert chain.list_chains() == runs.list_runs() == list(caches_dir().iterdir()) == []
 
 
 def test_the_chart_leaves_out_what_was_not_judged():

@@ -4,8 +4,7 @@ import shutil
 
 from .. import comparison
 from ..comparison import Deletion
-from ..comparison.rows import folder_bytes
-from ..errors import CacheError, RunError
+from ..errors import CacheError, RunError, TextError
 from ..paths import caches_dir, texts_dir
 from ..room import Visitor
 from ..runs import open_run
@@ -14,15 +13,21 @@ from .record import Chain, check_may_touch
 
 
 def parts_of(chain: Chain, *, by: Visitor | None = None) -> list[Deletion]:
-    """What deleting the chain would delete, in the order in which it goes: runs before the caches that they learned from."""
-    found = []
+    """What deleting the chain would delete, in the order in which it goes: runs before the caches that they learned from, and last the
+    runs that made caches and texts, for they say whose those are."""
+    others: list[Deletion] = []
+    makers: list[Deletion] = []
     for run_id in reversed(chain.run_ids()):
         try:
-            found.append(comparison.deletion_of("run", open_run(run_id).id, by=by))
+            run = open_run(run_id)
         except RunError:
             continue
+        (makers if run.stored_status().kind in ("capture", "write") else others).append(comparison.deletion_of("run", run.id, by=by))
     caches = dict.fromkeys(link.cache for link in chain.links())
-    return found + [comparison.deletion_of("cache", name, by=by) for name in caches if (caches_dir() / name).is_dir()]
+    texts = [link.text for link in chain.links() if link.writes]
+    made = [comparison.deletion_of("cache", name, by=by) for name in caches if (caches_dir() / name).is_dir()]
+    made += [comparison.deletion_of("text", name, by=by) for name in texts if (texts_dir() / name).is_dir()]
+    return others + made + makers
 
 
 def delete_chain(chain: Chain, *, is_sure: bool = False, by: Visitor | None = None) -> int:
@@ -43,11 +48,7 @@ def delete_chain(chain: Chain, *, is_sure: bool = False, by: Visitor | None = No
     for part in parts:
         try:
             num_bytes += comparison.delete(part, by=by)
-        except CacheError as error:
+        except (CacheError, TextError) as error:
             raise RunError(f"chain {chain.name} stays: {error}") from None
-    for link in chain.links():
-        if link.writes:
-            num_bytes += folder_bytes(texts_dir() / link.text)
-            shutil.rmtree(texts_dir() / link.text, ignore_errors=True)  # a round that was not reached wrote none
     shutil.rmtree(chain.folder)
     return num_bytes

@@ -6,25 +6,27 @@ from typing import Any, Literal
 
 from .. import room, runs
 from ..cache import delete_cache
-from ..errors import CacheError, DistillError, RunError
-from ..paths import caches_dir, checked_name
+from ..errors import CacheError, DistillError, RunError, TextError
+from ..paths import caches_dir, checked_name, texts_dir
 from ..room import Visitor
+from ..texts import delete_text
 from .rows import folder_bytes, inputs_of
 
-Kind = Literal["run", "cache"]
+Kind = Literal["run", "cache", "text"]
 TWIN = "-hard-labels"
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """What deleting one run or cache would do."""
+    """What deleting one run, cache or written text would do."""
 
     kind: Kind
     name: str
     num_bytes: int
     """That come back."""
     dependents: tuple[str, ...] = ()
-    """Runs that use it: of a cache those that learned from it, of a run those that were judged against it."""
+    """Runs that use it: of a cache those that learned from it, of a run those that were judged against it, of a text
+    those that read it."""
     refused: str = ""
     """Why it cannot be deleted now; '' where it can."""
     twin: str = ""
@@ -38,7 +40,7 @@ class Deletion:
 def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion:
     """What deleting it would do, in a room for the visitor who asks; nothing is touched.
 
-    Raises RunError or CacheError when there is no such thing.
+    Raises RunError, CacheError or TextError when there is no such thing.
     """
     visitor = by or Visitor()
     if kind == "run":
@@ -48,13 +50,41 @@ def deletion_of(kind: Kind, name: str, *, by: Visitor | None = None) -> Deletion
         refused = active or _refusal(room.check_may_touch, visitor, run)
         made_by = {"twin": _twin_of(name), "sweep": _sweep_of(name), "chain": _chain_of(name)}
         return Deletion(kind, name, folder_bytes(run.folder), tuple(users), refused, **made_by)
+    if kind == "text":
+        return _deletion_of_text(name, visitor)
     folder = caches_dir() / checked_name(name, "cache")
     if not folder.is_dir():
         raise CacheError(f"no cache '{name}' in {caches_dir()}. See them: python -m distill_core cache list")
     users = _users("cache", name)
+    refused = _in_use(f"cache {name}", users) or _refusal(room.check_may_touch_cache, visitor, name)
+    return Deletion(kind, name, folder_bytes(folder), tuple(users), refused)
+
+
+def _deletion_of_text(name: str, visitor: Visitor) -> Deletion:
+    folder = texts_dir() / checked_name(name, "text")
+    if not folder.is_dir():
+        raise TextError(f"no written text '{name}' in {texts_dir()}. See them: python -m distill_core texts list")
+    users = _readers(f"written:{name}")
+    refused = _in_use(f"text {name}", users) or _refusal(room.check_may_touch_text, visitor, name)
+    return Deletion("text", name, folder_bytes(folder), tuple(users), refused)
+
+
+def _in_use(what: str, users: list[str]) -> str:
     busy = [user for user in users if runs.open_run(user).status().is_active]
-    active = f"cache {name} is in use by {', '.join(busy)}: stop that first" if busy else ""
-    return Deletion(kind, name, folder_bytes(folder), tuple(users), active or _refusal(room.check_may_touch_cache, visitor, name))
+    return f"{what} is in use by {', '.join(busy)}: stop that first" if busy else ""
+
+
+def _readers(source: str) -> list[str]:
+    """Runs that read this text, newest first: a training reads its cache only, whatever text its config names."""
+    found = []
+    for run in runs.list_runs():
+        try:
+            text = run.config().text if run.stored_status().kind in ("capture", "write") else None
+        except DistillError:  # a config that cannot be read keeps nothing here
+            continue
+        if text is not None and source in (text.source, text.synthetic):
+            found.append(run.id)
+    return found
 
 
 def _refusal(check: Callable[..., None], *asked: Any) -> str:
@@ -91,12 +121,15 @@ def _users(role: str, name: str) -> list[str]:
 def delete(what: Deletion, *, by: Visitor | None = None) -> int:
     """Delete it; returns the bytes that came back. `by`: in a room the visitor who asks.
 
-    Raises RoomError if it is not theirs to delete, RunError or CacheError if it is active, or became so meanwhile.
+    Raises RoomError if it is not theirs to delete, RunError, CacheError or TextError if it is active, or became so meanwhile.
     """
+    visitor, name = by or Visitor(), what.name
     if what.kind == "run":
-        room.check_may_touch(by or Visitor(), runs.open_run(what.name))
+        room.check_may_touch(visitor, runs.open_run(name))
+    elif what.kind == "cache":
+        room.check_may_touch_cache(visitor, name)
     else:
-        room.check_may_touch_cache(by or Visitor(), what.name)
-    if refused := deletion_of(what.kind, what.name, by=by).refused:
-        raise (RunError if what.kind == "run" else CacheError)(f"{refused}.")
-    return runs.delete_run(what.name) if what.kind == "run" else delete_cache(what.name)
+        room.check_may_touch_text(visitor, name)
+    if refused := deletion_of(what.kind, name, by=by).refused:
+        raise {"run": RunError, "cache": CacheError, "text": TextError}[what.kind](f"{refused}.")
+    return {"run": runs.delete_run, "cache": delete_cache, "text": delete_text}[what.kind](name)

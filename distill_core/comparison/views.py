@@ -14,6 +14,7 @@ Row = Mapping[str, Any]
 KINDS = {
     "train": later("training"),
     "capture": later("capture"),
+    "merge": later("merging"),
     "write": later("writing"),
     "translate": later("translating"),
     "evaluate": later("judging"),
@@ -175,6 +176,8 @@ def deletion_words(deletions: Sequence[Deletion], *, say: Say = ENGLISH) -> list
         named = {"name": what.name, "runs": ", ".join(what.dependents)}
         if what.dependents and what.kind == "cache":
             lines.append(say("Cache {name}: {runs} learned from it. Without it they can be neither judged, exported nor resumed.", **named))
+        elif what.dependents and what.kind == "text":
+            lines.append(say("Text {name}: {runs} read it, and could not read it again.", **named))
         elif what.dependents:
             lines.append(say("Run {name} is named by {runs}, whose own figures stay.", **named))
         if what.sweep:

@@ -3,7 +3,7 @@
 Without a room ($DISTILL_ROOM is not set) there is one person at home, who may do everything.
 """
 
-from .admission import admit, check_may_touch_cache, check_queue, disk_use
+from .admission import admit, check_may_touch_cache, check_may_touch_text, check_queue, disk_use
 from .page_top import address_of_page, page_top
 from .places import check_config, check_download, check_path, check_source
 from .policy import POLICY_VARIABLE, Policy, policy
@@ -19,6 +19,7 @@ __all__ = [
     "check_download",
     "check_may_touch",
     "check_may_touch_cache",
+    "check_may_touch_text",
     "check_path",
     "check_queue",
     "check_source",

@@ -10,7 +10,7 @@ from filelock import FileLock
 from ..cache import estimate
 from ..config import DistillConfig
 from ..errors import RoomError
-from ..paths import caches_dir, locks_dir, runs_dir
+from ..paths import caches_dir, locks_dir, runs_dir, texts_dir
 from ..runs import Kind, Run, Status, list_runs
 from ..units import show_disk
 from .places import check_config
@@ -23,10 +23,10 @@ UNKNOWN_VOCABULARY = 152_000
 
 @dataclass(frozen=True)
 class DiskUse:
-    """One cache or run on disk."""
+    """One cache, run or written text on disk."""
 
     what: str
-    """'cache' or 'run'."""
+    """'cache', 'run' or 'text'."""
     name: str
     owner: str
     num_bytes: int
@@ -76,8 +76,8 @@ def _check_disk(owner: str, rules: Policy, coming_bytes: int) -> None:
     uses = disk_use()
     own = [use for use in uses if is_same_name(use.owner, owner)]
     cases = (
-        (own, rules.visitor_disk_gb, f"{owner}'s caches and runs take", "this room gives a visitor", "Largest of yours"),
-        (uses, rules.disk_gb, "all caches and runs take", "this room has", "Largest"),
+        (own, rules.visitor_disk_gb, f"{owner}'s caches, runs and texts take", "this room gives a visitor", "Largest of yours"),
+        (uses, rules.disk_gb, "all caches, runs and texts take", "this room has", "Largest"),
     )
     for counted, limit_gb, take, gives, largest in cases:
         used = sum(use.num_bytes for use in counted)
@@ -93,23 +93,29 @@ def _check_disk(owner: str, rules: Policy, coming_bytes: int) -> None:
 
 
 def disk_use() -> list[DiskUse]:
-    """Every cache and run, with its owner; a cache belongs to who captured it, to nobody where that run is gone."""
-    found, cache_owners = [], {}
+    """Every cache, run and written text, with its owner; what runs made belongs to who made it, to nobody where that run is gone."""
+    found, cache_owners, text_owners = [], {}, {}
     for run in list_runs():
         status = run.stored_status()
         found.append(DiskUse("run", run.id, status.owner, _folder_bytes(run.folder)))
         if status.kind in ("capture", "merge", "translate") and (name := _captured(run, status)):
             cache_owners[name] = status.owner  # runs come newest first: who captured it first stays
-    folders = sorted(caches_dir().iterdir()) if caches_dir().is_dir() else []
-    found += [
-        DiskUse("cache", folder.name, cache_owners.get(folder.name, ""), _folder_bytes(folder)) for folder in folders if folder.is_dir()
-    ]
+        elif status.kind == "write" and (name := _written(run, status)):
+            text_owners[name] = status.owner
+    for what, parent, owners in (("cache", caches_dir(), cache_owners), ("text", texts_dir(), text_owners)):
+        folders = sorted(parent.iterdir()) if parent.is_dir() else []
+        found += [DiskUse(what, folder.name, owners.get(folder.name, ""), _folder_bytes(folder)) for folder in folders if folder.is_dir()]
     return found
 
 
 def _captured(run: Run, status: Status) -> str | None:
     """The cache a capture made, or was to make where its name was given."""
     return status.result.get("cache") or run.config().capture.name
+
+
+def _written(run: Run, status: Status) -> str | None:
+    """The text a run wrote, or was to write where its name was given."""
+    return status.result.get("text") or run.config().write.name
 
 
 def _folder_bytes(folder: Path) -> int:
@@ -126,10 +132,21 @@ def check_may_touch_cache(visitor: Visitor, name: str) -> None:
     """Raise RoomError, in a room, unless the visitor captured the cache and no one else learned from it, or is the presenter."""
     if policy() is None or visitor.is_presenter:
         return
-    owner = next((use.owner for use in disk_use() if (use.what, use.name) == ("cache", name)), "")
-    if not is_same_name(owner, visitor.name):
-        raise RoomError(f"cache {name} belongs to {owner or 'the room'}: ask {owner + ', or ' if owner else ''}the presenter to delete it.")
+    _check_made_by(visitor, "cache", name)
     readers = [run.stored_status().owner for run in list_runs("train") if run.inputs().get("cache") == name]
     others = sorted({reader for reader in readers if reader and not is_same_name(reader, visitor.name)})
     if others:
         raise RoomError(f"cache {name}: {', '.join(others)} learned from it, and needs it to judge and to export. Ask the presenter.")
+
+
+def check_may_touch_text(visitor: Visitor, name: str) -> None:
+    """Raise RoomError, in a room, unless the visitor wrote the text, or is the presenter. Caches that were made of it stay whole."""
+    if policy() is not None and not visitor.is_presenter:
+        _check_made_by(visitor, "text", name)
+
+
+def _check_made_by(visitor: Visitor, what: str, name: str) -> None:
+    owner = next((use.owner for use in disk_use() if (use.what, use.name) == (what, name)), "")
+    if not is_same_name(owner, visitor.name):
+        whom = f"{owner}, or the presenter" if owner else "the presenter"
+        raise RoomError(f"{what} {name} belongs to {owner or 'the room'}: ask {whom} to delete it.")

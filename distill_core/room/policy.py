@@ -25,7 +25,7 @@ class Policy(BaseModel):
     max_download_gb: Annotated[float, Field(gt=0)] = 8.0
     """Weights of the largest model that may be downloaded."""
     disk_gb: Annotated[float, Field(gt=0)] = 50.0
-    """All caches and runs together."""
+    """All caches, runs and written texts together."""
     visitor_disk_gb: Annotated[float, Field(gt=0)] = 5.0
     """Caches and runs of one visitor."""
 

@@ -1,11 +1,14 @@
 """Charts and HTML of the page on runs: told apart without colour, names readable, nothing from outside unescaped."""
 
+from typing import get_args
+
 import pytest
 import vl_convert
 
 from distill_core.charts.comparison import COLORS, DASHES, PICTURES, overlay_chart, run_styles, short_names, spread_apart
 from distill_core.charts.saving import saved
 from distill_core.comparison import Deletion, views
+from distill_core.runs import Kind
 
 ROWS = [
     {"run": run, "step": step, "loss": 1.0 / step, "heldout_kl": 0.5, "peak_memory_gib": 0.7, "heldout_nll": 1.0}
@@ -59,6 +62,13 @@ def test_words_before_deleting():
     assert said[1].startswith("Cache mine: s, t learned from it.")
     assert said[2] == "Not deleted: run b is running: stop it first."
     assert views.deletion_words([]) == []
+    text = Deletion("text", "more", 10, ("c",))
+    assert views.deletion_words([text])[1] == "Text more: c read it, and could not read it again."
+
+
+def test_every_kind_of_run_has_its_word():
+    """A kind without one would take the page down with it."""
+    assert set(views.KINDS) == {*get_args(Kind), "cache"}
 
 
 def test_names_from_outside_are_escaped():

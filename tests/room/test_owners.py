@@ -7,9 +7,9 @@ import pytest
 
 from distill_core import jobs, room
 from distill_core.comparison.deletion import delete, deletion_of
-from distill_core.config import DistillConfig, from_dict
-from distill_core.errors import CacheError, RoomError, RunError
-from distill_core.paths import caches_dir
+from distill_core.config import DistillConfig, from_dict, with_overrides
+from distill_core.errors import CacheError, RoomError, RunError, TextError
+from distill_core.paths import caches_dir, texts_dir
 from distill_core.room import Visitor
 from distill_core.runs import create_run, list_runs
 
@@ -115,12 +115,13 @@ def test_disk_quotas(a_room, small_config, monkeypatch):
     cache_of("Ada", "large", 3_000_000)
     cache_of("Bob", "small", 40_000)
     a_room(visitor_disk_gb=0.002, disk_gb=0.01)
-    with pytest.raises(RoomError, match=r"Ada's caches and runs take 3 MB; this room gives a visitor 2 MB, that is 1 MB over.*cache large"):
+    take = "Ada's caches, runs and texts take 3 MB"
+    with pytest.raises(RoomError, match=rf"{take}; this room gives a visitor 2 MB, that is 1 MB over.*cache large"):
         jobs.submit_training(small_config, "c", owner="Ada")
     jobs.submit_training(small_config, "c", owner="Bob")
     a_room(visitor_disk_gb=1, disk_gb=0.003)
     with pytest.raises(
-        RoomError, match=r"all caches and runs take 3.05 MB; this room has 3 MB.*Largest: cache large \(3 MB\), cache small"
+        RoomError, match=r"all caches, runs and texts take 3.05 MB; this room has 3 MB.*Largest: cache large \(3 MB\), cache small"
     ):
         jobs.submit_training(small_config, "c", owner="Bob")
 
@@ -165,3 +166,61 @@ def test_nothing_else_starts_a_room_run(a_room):
     a_room()
     with pytest.raises(RoomError):
         jobs.submit_capture(from_dict({}))
+
+
+def text_of(owner, name, num_bytes, **values):
+    """A writing by the owner, and its text of that size."""
+    run = create_run("write", with_overrides(DistillConfig(), {"write.name": name}), owner=owner)
+    run.update(**({"state": "done", "result": {"text": name}} | values))
+    (texts_dir() / name).mkdir(parents=True)
+    (texts_dir() / name / "texts.parquet").write_bytes(bytes(num_bytes))
+    return run
+
+
+def test_written_texts_count_in_the_quota(a_room, monkeypatch):
+    monkeypatch.setattr(jobs, "start", lambda run: None)
+    text_of("Ada", "more", 3_000_000)
+    text_of("Bob", "begun", 1_500_000, state="failed", result={})
+    a_room(visitor_disk_gb=0.002)
+    with pytest.raises(RoomError, match=r"Ada's caches, runs and texts take 3 MB; .*Largest of yours: text more \(3 MB\)"):
+        jobs.submit_write(DistillConfig(), owner="Ada")
+    jobs.submit_write(DistillConfig(), owner="Bob")
+    a_room(visitor_disk_gb=0.001)
+    with pytest.raises(RoomError, match=r"Bob's .* take 1.5\d* MB; .*text begun"):
+        jobs.submit_write(DistillConfig(), owner="Bob")
+    a_room(disk_gb=0.004)
+    with pytest.raises(RoomError, match=r"all caches, runs and texts take 4.5\d* MB"):
+        jobs.submit_write(DistillConfig(), owner="Grace")
+
+
+def test_whose_text(a_room):
+    text_of("Ada", "more", 10)
+    text_of("Ada", "at-home", 10)
+    assert delete(deletion_of("text", "at-home")) == 10, "at home all of it is free"
+    a_room()
+    text_of("Bob", "other", 10)
+    for visitor in (BOB, NOBODY):
+        assert "text more belongs to Ada" in deletion_of("text", "more", by=visitor).refused
+        with pytest.raises(RoomError, match="text more belongs to Ada: ask Ada, or the presenter"):
+            delete(deletion_of("text", "more"), by=visitor)
+    reads = with_overrides(DistillConfig(), {"text.synthetic": "written:more", "text.synthetic_share": 0.5})
+    reader = create_run("capture", reads, owner="Bob")
+    with pytest.raises(TextError, match=f"text more is in use by {reader.id}"):
+        delete(deletion_of("text", "more"), by=ADA)
+    reader.update(state="done")
+    assert deletion_of("text", "more", by=ADA).dependents == (reader.id,)
+    assert delete(deletion_of("text", "more"), by=ADA) == 10
+    assert delete(deletion_of("text", "other"), by=PRESENTER) == 10
+    assert list(texts_dir().iterdir()) == []
+    with pytest.raises(TextError, match="no written text 'more'"):
+        deletion_of("text", "more")
+    with pytest.raises(RoomError, match="belongs to the room"):
+        room.check_may_touch_text(ADA, "of-nobody")
+
+
+def test_a_writing_is_stopped_by_its_owner_only(a_room):
+    a_room()
+    run = text_of("Ada", "more", 10, state="running", result={}, pid=os.getpid(), process_start_s=psutil.Process().create_time())
+    with pytest.raises(RoomError, match="belongs to Ada"):
+        room.check_may_touch(BOB, run)
+    room.check_may_touch(ADA, run)
