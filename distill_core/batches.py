@@ -87,6 +87,11 @@ class Collate:
         self.by = loss.positions if loss.position_share < 1 else "all"
         if self.by == "entropy":
             cache.read_also("teacher_entropy")
+        if cache.has_hard_labels and self.by == "entropy":
+            raise ConfigError(
+                f"cache {cache.name} holds hard labels, whose entropy is 0: by loss.positions 'entropy' they would be left out first. "
+                "Use gap, or translate with --unaligned skip."
+            )
         if cache.has_hard_labels and loss.kl_weight and loss.divergence == "reverse_kl":
             raise ConfigError(
                 f"cache {cache.name} holds hard labels where no teacher's row is the student's: they are infinitely far by "

@@ -14,7 +14,7 @@ import pytest
 import torch
 from steps import carry_out
 
-from distill_core import corpus, faithfulness, jobs, models, trainer
+from distill_core import corpus, faithfulness, jobs, metrics, models, playground, trainer
 from distill_core.batches import Collate
 from distill_core.cache import ANCHORS, CacheWriter, browse, open_cache, verify_records
 from distill_core.cli import run_command_line
@@ -339,6 +339,32 @@ def test_reverse_kl_to_hard_labels_is_refused(small_cache, other_folder):
     with pytest.raises(ConfigError, match="infinitely far"):
         Collate(cache, LossConfig(divergence="reverse_kl"))
     Collate(cache, LossConfig(divergence="jsd"))
+
+
+def test_the_teachers_line_counts_its_own_rows_only(small_cache, other_folder, small_config):
+    """One step over the whole text: the teacher's line is what the manifest says of the cache without hard labels."""
+    hard, skip = translated_here(other_folder, "hard"), translated_here(other_folder, "skip", unaligned="skip")
+    sizes = {"student.init": "fresh", "student.model": None, "train.max_steps": 1, "train.per_device_train_batch_size": 24}
+    teacher_nll, gold = -skip.manifest.mean("gold_logprob", "train"), "gold_logprob"
+    assert -hard.manifest.mean(gold, "train") < 0.95 * teacher_nll, "with hard labels counted as 0 it would look better than it is"
+    run = carry_out(jobs.new_training(with_overrides(small_config, sizes), "hard"))
+    row = next(row for row in metrics.read(run.metrics_path) if "teacher_nll" in row)
+    assert row["teacher_nll"] == pytest.approx(teacher_nll, rel=1e-5)
+
+
+def test_the_playground_asks_the_teacher_where_it_was_asked(small_cache, other_folder):
+    translated_here(other_folder, "hard"), translated_here(other_folder, "skip", unaligned="skip")
+    one, two = (playground.open_shared(name).window("train", 0) for name in ("hard", "skip"))
+    asked = [one.is_asked(token) for token in range(one.num_tokens)]
+    assert asked == [two.is_asked(token) for token in range(two.num_tokens)]
+    assert any(asked) and one.row["targets"].sum() > sum(asked)
+
+
+def test_positions_by_entropy_are_refused_where_hard_labels_have_none(small_cache, other_folder):
+    cache = translated_here(other_folder, "hard")
+    with pytest.raises(ConfigError, match="whose entropy is 0"):
+        Collate(cache, LossConfig(positions="entropy", position_share=0.5))
+    Collate(cache, LossConfig(positions="gap", position_share=0.5))
 
 
 def test_the_same_again_finds_it_done_and_after_a_break_it_goes_on(small_cache, other_folder, monkeypatch):

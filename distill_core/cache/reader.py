@@ -20,7 +20,7 @@ from . import codecs
 from .bounds import mixture_mass_bracket
 from .manifest import TRANSLATED, UNALIGNED_ROWS, Manifest, Plan, ShardEntry, make_again
 from .shards import read_rows, rows_per_group
-from .tail import Floats, cut_to, kept_mass, tail_at, tail_bracket
+from .tail import AT_ONE, Floats, cut_to, is_hard_label, kept_mass, tail_at, tail_bracket
 
 COLUMNS = (
     "window_id",
@@ -201,9 +201,8 @@ class Cache:
         rows = [self.stored("train", int(index)) for index in picked]
         sample = {name: np.stack([row[name] for row in rows]) for name in (*SAMPLE_COLUMNS, *self._more_columns)}
         targets = sample["targets"]
-        if self.has_hard_labels:  # one entry and no tail: they say nothing of the teacher
-            is_lone = np.isneginf(sample["teacher_logprobs"][..., 1:]).all(-1)
-            targets = targets & ~(is_lone & np.isneginf(sample["tail_logsumexp"]).all(-1))
+        if self.has_hard_labels:
+            targets = targets & ~is_hard_label(sample["teacher_logprobs"], sample["tail_logsumexp"][..., AT_ONE])
         return sample, targets
 
     @property

@@ -27,6 +27,11 @@ SLOPE_ROUNDING = 2.0**-11
 Floats = NDArray[np.float32]
 
 
+def is_hard_label(teacher_logprobs_NK: NDArray, tail_N: NDArray) -> NDArray[np.bool_]:
+    """Rows of one entry and an empty tail, [N]: in a translated cache the text's own next token, of which the teacher says nothing."""
+    return np.isneginf(teacher_logprobs_NK[..., 1:]).all(-1) & np.isneginf(tail_N)
+
+
 def check_temperature(temperature: float) -> None:
     """Raises ConfigError, with the range, for a temperature that the stored numbers cannot answer for."""
     if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..cache import Cache, shared_cache
 from ..cache.browse import token_text
+from ..cache.tail import AT_ONE, is_hard_label
 from ..errors import CacheError
 from .belief import Place
 from .mass import MassTable, mass_table
@@ -75,8 +76,12 @@ class Window:
         return [int(token) for token in self.row["input_ids"][: self.num_tokens]]
 
     def is_asked(self, token: int) -> bool:
-        """Whether the teacher was asked what stands at this token: not at the first of a document."""
-        return 1 <= token < self.num_tokens and bool(self.row["targets"][token - 1])
+        """Whether the teacher was asked what stands at this token: not at the first of a document, nor where it is a hard label."""
+        return 1 <= token < self.num_tokens and bool(self.row["targets"][token - 1]) and not self._is_hard_label(token - 1)
+
+    def _is_hard_label(self, at: int) -> bool:
+        row = self.row
+        return self.opened.cache.has_hard_labels and bool(is_hard_label(row["teacher_logprobs"][at], row["tail_logsumexp"][at, AT_ONE]))
 
     @property
     def first_asked(self) -> int:

@@ -58,7 +58,8 @@ def _top_k(cache: Cache) -> Advice:
 
 
 def _mixture(cache: Cache) -> Advice:
-    nll, entropy = -cache.manifest.mean("gold_logprob", "train"), cache.manifest.mean("entropy", "train")
+    split = "heldout" if cache.has_hard_labels else "train"  # hard labels say nothing of the teacher
+    nll, entropy = -cache.manifest.mean("gold_logprob", split), cache.manifest.mean("entropy", split)
     read = f"the teacher needs {nll:.2f} nats a token for this text, and expects to need {entropy:.2f}"
     if nll - entropy > FOREIGN_NATS:
         why = f"{read}: it does not know this kind of text. Give the text weight if it is what must be learned; else use other text"

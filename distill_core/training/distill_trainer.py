@@ -23,7 +23,7 @@ from .checkpoints import full_disk_named
 from .hidden_states import HiddenStates
 from .terms import MicroBatch, RouterBalance, Term
 
-SUMS = ("loss", "kl", "ce", "floor", "gold", "agreed", "tokens")
+SUMS = ("loss", "kl", "ce", "floor", "gold", "asked", "agreed", "tokens")
 
 
 class DistillTrainer(transformers.Trainer):
@@ -111,11 +111,12 @@ class DistillTrainer(transformers.Trainer):
             **shared,
         )
         gold = torch.where(teacher["labels"] != IGNORE_INDEX, teacher["gold_logprob"], 0.0).sum()
+        asked = num_of_teacher(teacher) if self.cache.has_hard_labels else parts.num_valid
         total, added, number = parts.loss, [], (self.state.global_step, len(self.step_sums), self.group.number)
         for term in self.terms:
             added.append(term.value(MicroBatch(model=model, inputs=inputs, body=body, num_valid=parts.num_valid, number=number)))
             total = total + term.weight * added[-1] / num_items_in_batch
-        sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, parts.agreement, parts.num_valid, *added)
+        sums = (total.detach() * num_items_in_batch, parts.kl, parts.ce, floor, gold, asked, parts.agreement, parts.num_valid, *added)
         self.step_sums.append(torch.stack([value.detach().double() for value in sums]))
         return total
 
@@ -168,11 +169,22 @@ class DistillTrainer(transformers.Trainer):
             self.lr_scheduler.step(value)
 
     def take_means(self) -> dict[str, float]:
-        """Per-token means since they were last taken; the only place where the host waits for the device."""
+        """Per-token means since they were last taken; the only place where the host waits for the device.
+
+        teacher_nll is the teacher's own: a mean over its rows, without hard labels (translated caches); left out where it has none.
+        """
         added = [term.name for term in self.terms]
         sums = dict(zip((*SUMS, *added), self.group.sum(torch.stack(self.step_sums).sum(0)).tolist(), strict=True))
         self.step_sums.clear()
         tokens = max(sums["tokens"], 1.0)
         names = ("loss", "kl", "ce", "floor", *added)
         means = {name: sums[name] / tokens for name in names}
-        return means | {"teacher_nll": -sums["gold"] / tokens, "top1_agreement": sums["agreed"] / tokens, "tokens": sums["tokens"]}
+        if sums["asked"] or not sums["tokens"]:
+            means["teacher_nll"] = -sums["gold"] / max(sums["asked"], 1.0)
+        return means | {"top1_agreement": sums["agreed"] / tokens, "tokens": sums["tokens"]}
+
+
+def num_of_teacher(teacher: dict[str, torch.Tensor]) -> torch.Tensor:
+    """0-d: learned rows that are the teacher's own; a hard label has one entry and no tail."""
+    is_hard_N = teacher["teacher_tail"].isneginf() & teacher["teacher_logprobs"][:, 1:].isneginf().all(-1)
+    return ((teacher["labels"] != IGNORE_INDEX) & ~is_hard_N).sum()

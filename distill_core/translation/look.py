@@ -56,7 +56,7 @@ class Found:
     def _others(self, unaligned: str) -> str:
         if unaligned == "skip":
             return "the others are not learned"
-        return f"the other {self.hard:,} that are trained on are hard labels, for which the teacher's line counts 0"
+        return f"the other {self.hard:,} that are trained on are hard labels, which the teacher's line leaves out"
 
     def to_record(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "digest"}
