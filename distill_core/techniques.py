@@ -99,12 +99,12 @@ TECHNIQUES: dict[str, Technique] = {
     ),
     "positions": Technique(
         title=later("The most informative tokens only"),
-        when=later("Use it when the vocabulary is large and time is short: only the output layer's work falls with the share."),
+        when=later("Use it when the student already knows the easy tokens: its steps then go where it is furthest from the teacher."),
         costs=later(
             "The student sees fewer targets in a step, which may cost quality; by gap, the output layer is computed once more to find the "
             "positions."
         ),
-        command="train --cache NAME --loss.positions entropy --loss.position_share 0.5",
+        command="train --cache NAME --loss.positions gap --loss.position_share 0.5",
     ),
     "tokenizers": Technique(
         title=later("A student with another tokenizer"),

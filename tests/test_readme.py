@@ -1,5 +1,6 @@
 """The README tells the truth: every path exists, every command parses, the tree is complete, CI runs the test command it prints."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from distill_core.bench.techniques import techniques_table
 from distill_core.cli import build_parser
+from distill_core.techniques import TECHNIQUES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -79,3 +82,11 @@ def test_ci_runs_the_test_command_of_the_readme():
 def test_the_python_examples_compile():
     for block in re.findall(r"```python\n(.*?)```", README, re.S):
         subprocess.run([sys.executable, "-c", f"compile({block!r}, 'README', 'exec')"], check=True)
+
+
+def test_the_table_of_techniques_is_what_was_measured():
+    """data/techniques.jsonl is what `bench techniques --json` printed; README holds its table, with a row for every technique."""
+    rows = [json.loads(line) for line in (ROOT / "data" / "techniques.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["technique"] for row in rows] == list(TECHNIQUES)
+    assert all(row["num_seeds"] >= 3 and len(row["gains"]) == row["num_seeds"] for row in rows)
+    assert techniques_table(rows) in README
