@@ -111,7 +111,6 @@ def translate(options: argparse.Namespace) -> None:
         return
     name = carry_out(jobs.new_translation(**asked))["cache"]
     print_cache(name)
-    print(f"  covered     {open_cache(name).manifest.text['notes'][0]}")
     print(f"\nTrain on it: python -m distill_core train --cache {name} --twin")
 
 
@@ -172,5 +171,8 @@ def print_cache(name: str) -> None:
     masses = ", ".join(mass_words(opened, T) for T in TEMPERATURES)
     print(f"  kept mass   {masses}")
     print(f"  teacher NLL {-manifest.mean('gold_logprob', 'heldout'):.4f} nats per held-out token")
-    print("".join(f"  note        {note}\n" for note in manifest.text.get("notes", ())) if plan_.merged else "", end="")
+    print(
+        "".join(f"  note        {note}\n" for note in manifest.text.get("notes", ())) if plan_.merged or opened.is_translated else "",
+        end="",
+    )
     print(f"  sha256      {manifest.sha256()}")

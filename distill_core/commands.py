@@ -139,10 +139,21 @@ def evaluate(options: Options) -> None:
         raise ConfigError(f"--{next(iter(asked)).replace('_', '-')} is about benchmarks, but none is named: --lm-eval TASKS")
     if options.against:
         open_cache(options.against)  # one that is not there is said before there is a run
-    asked |= {"robustness": "yes"} if options.robustness else {}
+    asked |= robustness_asked(options)
     run = jobs.new_evaluation(options.run, options.baseline, against=options.against, public_benchmarks=asked)
     carry_out(run)
     _print_evaluation(run)
+
+
+def robustness_asked(options: Options) -> dict[str, str]:
+    """What the evaluation is told. Raises ConfigError for a radius that is none, or that nobody asked to be used."""
+    if options.radius is None:
+        return {"robustness": "yes"} if options.robustness else {}
+    if not options.robustness:
+        raise ConfigError(f"--radius {options.radius:g} is about --robustness, which is not asked for.")
+    if options.radius <= 0:
+        raise ConfigError(f"--radius must be above 0, got {options.radius:g}. It counts in mean embedding norms; 0.05 is usual.")
+    return {"robustness": "yes", "radius": repr(options.radius)}
 
 
 def _print_evaluation(run: Run) -> None:

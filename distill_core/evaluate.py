@@ -62,7 +62,7 @@ def run_evaluation(run: Run, progress: Progress) -> dict[str, Any]:
         "gains": gains(scores["student"], scores["hard labels"]) if baseline else None,
         "notes": [*context_gap(rows), *notes(cache, judged, baseline)],
         "benchmarks": benchmarks,
-        "robustness": held_up(dict(zip(("student", "hard labels"), runs)), cache, progress) if "robustness" in inputs else [],
+        "robustness": held_up(dict(zip(("student", "hard labels"), runs)), cache, progress, inputs) if "robustness" in inputs else [],
     }
     publish(run.evaluation_path, json.dumps(result, indent=2) + "\n")
     if cache.name == own:
@@ -82,9 +82,9 @@ def public_benchmarks(inputs: dict[str, str], runs: dict[str, Run], progress: Pr
     return run_benchmarks(runs, teacher, tasks, progress.say, include=inputs.get("lm_eval_include"), limit=limit)
 
 
-def held_up(runs: dict[str, Run], cache: Cache, progress: Progress) -> list[Row]:
-    """How each holds up under noise, worst-case changes and typos; the radius is the first one's loss.adversarial_radius, for all."""
-    radius = next(iter(runs.values())).config().loss.adversarial_radius
+def held_up(runs: dict[str, Run], cache: Cache, progress: Progress, inputs: dict[str, str]) -> list[Row]:
+    """How each holds up under noise, worst-case changes and typos, at one radius for all: inputs['radius'], or the first one's own."""
+    radius = float(inputs.get("radius", next(iter(runs.values())).config().loss.adversarial_radius))
     tokenizer = models.load_tokenizer(str(cache.tokenizer_folder))
     rows: list[Row] = []
     for who, trained in runs.items():

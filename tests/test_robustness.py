@@ -83,3 +83,14 @@ def test_evaluate_says_it(small_cache, small_config, capsys):
 
     found = json.loads(open_run("tried").evaluation_path.read_text())["robustness"]
     assert {row["who"] for row in found} == {"student"} and {row["radius"] for row in found} == {0.05}
+    assert run_command_line(["evaluate", "tried", "--robustness", "--radius", "0.2"]) == 0
+    further = json.loads(open_run("tried").evaluation_path.read_text())["robustness"]
+    assert {row["radius"] for row in further} == {0.2}
+    near, far = (next(row["kl_to_teacher"] for row in rows if row["input"] == "worst case") for rows in (found, further))
+    assert far > near
+
+
+def test_a_radius_that_is_none_is_refused(capsys):
+    for asked, words in ((["--radius", "0.1"], "which is not asked for"), (["--robustness", "--radius", "0"], "must be above 0, got 0")):
+        assert run_command_line(["evaluate", "any", *asked]) == 2
+        assert words in capsys.readouterr().err

@@ -139,6 +139,14 @@ def test_a_run_and_its_resume(small_cache, small_config, monkeypatch):
     assert curve(broken_off_and_resumed(config, at_step=3, monkeypatch=monkeypatch)) == curve(whole)
 
 
+def test_a_weight_of_0_is_the_plain_run_to_the_byte(small_cache, small_config):
+    config = with_overrides(small_config, {"train.max_steps": 3})
+    plain = train_here(config, name="plain")
+    other = train_here(with_overrides(config, {"loss.adversarial_weight": 0.0, "loss.adversarial_steps": 3}), name="zero")
+    first, second = ((run.model_folder / "model.safetensors").read_bytes() for run in (plain, other))
+    assert first == second
+
+
 def test_sharding_is_refused_by_name(small_config, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
