@@ -202,6 +202,7 @@ def test_windows_longer_than_the_positions_are_refused(tmp_path):
 def test_models_whose_layers_cannot_be_told_are_refused():
     two = torch.nn.ModuleList([torch.nn.ModuleList([torch.nn.Linear(1, 1)] * 3)])
     two.extra = torch.nn.ModuleList([torch.nn.Linear(1, 1)] * 3)
+    two.config = tf.LlamaConfig(num_hidden_layers=3)
     with pytest.raises(ModelError, match="model odd: 2 of its parts could be its 3 layers"):
         layer_list(two, 3, "odd")
 
