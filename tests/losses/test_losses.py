@@ -309,6 +309,7 @@ def test_public_names():
         "available_impls",
         "check_targets",
         "default_chunk_tokens",
+        "gap_rows",
         "loss_floor",
         "topk_kl",
     ]
