@@ -258,7 +258,7 @@ def test_in_portuguese(page, monkeypatch):
     monkeypatch.setattr(page.language, "language_of", lambda query: "pt")
     outputs, defs = page.app.run()
     assert defs["say"].code == "pt"
-    for words in ("O que ganharam", "Começar a cadeia", "Ainda não medido", "No percurso, passo"):
+    for words in ("O que ganharam", "Começar a cadeia", "KL ao professor", "No percurso, passo"):
         assert words in text_of(outputs)
     for words in ("What they gained", "Not measured", "Use it when"):
         assert words not in text_of(outputs)
