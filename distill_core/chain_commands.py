@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from .chain_config import LINK_SECTIONS
 from .charts.save import save_chart
 from .config import DistillConfig
 from .errors import ConfigError
+from .foreground import sigterm_interrupts
 from .parsers import Options, add_command, add_settings, settings
 from .units import show_disk
 
@@ -101,14 +101,8 @@ def _run(options: Options) -> None:
 
 
 def _carry_on(made: Chain, options: Options) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with sigterm_interrupts():
         ended = chains.carry_on(made, lambda words: print(words, flush=True))
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if ended:
         _show(made, options)
     else:

@@ -1,7 +1,9 @@
 """Runs that are carried out here, in front: by this process, or by all processes of one launch."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import jobs
@@ -9,6 +11,20 @@ from . import runs as run_folders
 from .config import DistillConfig
 from .errors import RunError
 from .runs import Run
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Inside, SIGTERM is what Ctrl-C is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def is_launched() -> bool:

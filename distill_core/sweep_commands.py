@@ -1,7 +1,6 @@
 """What `python -m distill_core sweep` does: run a sweep, go on with it, show it, stop it, or say where to start."""
 
 import argparse
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from .cache import open_cache
 from .charts.save import save_chart
 from .config import DistillConfig, read_config, with_overrides
 from .errors import ConfigError
+from .foreground import sigterm_interrupts
 from .sweep import Sweep
 
 Options = argparse.Namespace
@@ -65,14 +65,8 @@ def _run(options: Options) -> None:
 
 
 def _carry_on(made: Sweep, options: Options) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with sigterm_interrupts():
         ended = sweeps.carry_on(made, lambda words: print(words, flush=True), at_once=options.at_once)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if ended:
         _show(made, options)
     else:

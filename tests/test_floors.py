@@ -15,9 +15,9 @@ FLOORS = {
         "student_config", "text_config", "train_config", "units", "write_config",
     },
     1: {
-        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "jobs", "judgement", "layer_map", "limits", "memory",
-        "merging", "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals", "remedies",
-        "room", "runs", "sweep", "techniques", "texts", "translation", "waiting", "walk",
+        "cache", "catalog", "chain", "charts", "comparison", "corpus", "engines", "frozen", "jobs", "judgement", "layer_map", "limits",
+        "memory", "merging", "metrics", "panel", "pictures", "playground", "practice", "processes", "progress", "push", "refusals",
+        "remedies", "room", "runs", "sweep", "techniques", "texts", "translation", "waiting", "walk",
     },
     2: {
         "adapters", "batches", "capture_plan", "continued", "device", "generation", "group", "heads", "hidden_states", "images",

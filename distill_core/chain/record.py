@@ -5,15 +5,13 @@ Link i of chain NAME is the run NAME-i, taught by the cache NAME-i-cache; the di
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import room
 from ..config import ChainConfig, DistillConfig, from_dict, with_overrides
-from ..errors import ConfigError, RoomError, RunError, did_you_mean
-from ..paths import checked_name, home, publish
+from ..errors import ConfigError, RoomError
+from ..frozen import Frozen
+from ..paths import checked_name
 from ..room.visitors import is_same_name
 from .checks import check_chain, larger_students, sizes_along
 
@@ -21,25 +19,15 @@ KEPT_STUDENT = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target_modules"
 """On-policy rounds after the first go on from the student's own weights: of the section 'student' only how they learn stays."""
 
 
-class Chain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Chain(Frozen):
+    kind = "chain"
 
-    name: str
     config: dict[str, Any]
     """The one config, with its section 'chain'."""
     sizes: list[dict[str, int]]
     """For each link what its student's sizes came to, 'student.hidden_size' and so on: the direct student has the last one's."""
     owner: str = ""
     """In a room: the visitor who started it."""
-    created_s: float
-
-    @property
-    def folder(self) -> Path:
-        return chains_dir() / self.name
-
-    @property
-    def log_path(self) -> Path:
-        return self.folder / "log.txt"
 
     @property
     def last_words(self) -> str:
@@ -64,10 +52,6 @@ class Chain(BaseModel):
     def run_ids(self) -> list[str]:
         """Names of all its runs, those that are not there yet included, in the order of their making."""
         return [name for link in self.links() for name in link.run_ids]
-
-    def ask_to_stop(self) -> None:
-        """Ask whoever drives it to let the run at work save and end, and to begin no other; safe to ask twice."""
-        (self.folder / "stop").touch()
 
 
 @dataclass(frozen=True)
@@ -174,10 +158,6 @@ class Link:
         return with_overrides(last, changes)
 
 
-def chains_dir() -> Path:
-    return home() / "chains"
-
-
 def create_chain(name: str, config: DistillConfig, *, owner: str = "") -> Chain:
     """Freeze a chain. The same one again, by name, is opened as it is.
 
@@ -197,41 +177,24 @@ def create_chain(name: str, config: DistillConfig, *, owner: str = "") -> Chain:
     for each in configs:
         room.check_config(each)
     check_chain(configs, kept)
-    if (made.folder / "chain.json").exists():
+    if made.path.exists():
         there = open_chain(name)
         if (from_dict(there.config), there.sizes, there.owner) != (kept, made.sizes, made.owner):  # fields of later versions have defaults
-            raise RunError(
-                f"chain {name}: the name is taken, by other settings. Choose another, or look: python -m distill_core chain show {name}"
-            )
+            raise made.name_taken()
         return there
-    made.folder.mkdir(parents=True, exist_ok=True)
     made = made.model_copy(update={"created_s": time.time()})
-    publish(made.folder / "chain.json", made.model_dump_json(indent=2) + "\n")
+    made.freeze()
     return made
 
 
 def open_chain(name: str) -> Chain:
     """Raises RunError, with the nearest name, when there is none, or it is not one."""
-    path = chains_dir() / checked_name(name, "chain") / "chain.json"
-    try:
-        return Chain.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        known = [chain.name for chain in list_chains()]
-        hint = did_you_mean(name, known) if known else " There is none yet."
-        raise RunError(f"no chain '{name}' in {chains_dir()}.{hint}") from None
-    except ValidationError as error:
-        raise RunError(f"chain {name}: {path} is not a chain ({error.error_count()} faults). Delete its folder to be rid of it.") from None
+    return Chain.opened(name)
 
 
 def list_chains() -> list[Chain]:
     """All chains, newest first; folders that hold none are passed over."""
-    found = []
-    for path in chains_dir().glob("*/chain.json"):
-        try:
-            found.append(Chain.model_validate_json(path.read_text(encoding="utf-8")))
-        except (ValidationError, FileNotFoundError):  # being deleted now
-            continue
-    return sorted(found, key=lambda chain: chain.created_s, reverse=True)
+    return Chain.all_there()
 
 
 def warnings_of(chain: Chain) -> list[str]:

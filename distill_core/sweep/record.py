@@ -5,14 +5,12 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from ..config import DistillConfig, from_dict, with_overrides
-from ..errors import ConfigError, RunError, did_you_mean
-from ..paths import checked_name, home, publish
+from ..errors import ConfigError
+from ..frozen import Frozen
+from ..paths import checked_name, publish
 from ..refusals import check_training
 
 SWEPT = ("student", "loss", "train")
@@ -20,10 +18,9 @@ SWEPT = ("student", "loss", "train")
 MAX_RUNS = 200
 
 
-class Sweep(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Sweep(Frozen):
+    kind = "sweep"
 
-    name: str
     cache: str
     grid: dict[str, list[Any]]
     """Setting -> its values, as the config holds them."""
@@ -31,15 +28,6 @@ class Sweep(BaseModel):
     config: dict[str, Any]
     """Everything that is the same for all."""
     stop_losers: bool = False
-    created_s: float
-
-    @property
-    def folder(self) -> Path:
-        return sweeps_dir() / self.name
-
-    @property
-    def log_path(self) -> Path:
-        return self.folder / "log.txt"
 
     def trials(self) -> list["Trial"]:
         """Every setting with the first seed, then every setting with the next: a picture of all of them comes early."""
@@ -50,10 +38,6 @@ class Sweep(BaseModel):
         """Runs that were given up early -> the step at which."""
         path = self.folder / "stopped.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-    def ask_to_stop(self) -> None:
-        """Ask whoever drives it to let the runs at work save and end, and to begin no other; safe to ask twice."""
-        (self.folder / "stop").touch()
 
     def note_stopped(self, run_id: str, step: int) -> None:
         publish(self.folder / "stopped.json", json.dumps({**self.stopped(), run_id: step}, indent=2) + "\n")
@@ -88,10 +72,6 @@ def in_words(values: Mapping[str, Any]) -> str:
         f"{name.partition('.')[2]} {value:g}" if isinstance(value, float) else f"{name.partition('.')[2]} {value}"
         for name, value in values.items()
     )
-
-
-def sweeps_dir() -> Path:
-    return home() / "sweeps"
 
 
 def grid_of(given: Mapping[str, str]) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -132,16 +112,13 @@ def create_sweep(
     made = Sweep(name=checked_name(name, "sweep"), cache=cache, grid=typed, seeds=seeds, config=kept, stop_losers=stop_losers, created_s=0)
     for trial in made.trials():
         check_training(trial.config(), cache)  # values that do not go together are refused before the first run
-    if (made.folder / "sweep.json").exists():
+    if made.path.exists():
         there = open_sweep(name)
         if there.model_copy(update={"created_s": 0.0}) != made:
-            raise RunError(
-                f"sweep {name}: the name is taken, by other settings. Choose another, or look: python -m distill_core sweep show {name}"
-            )
+            raise made.name_taken()
         return there
-    made.folder.mkdir(parents=True, exist_ok=True)
     made = made.model_copy(update={"created_s": time.time()})
-    publish(made.folder / "sweep.json", made.model_dump_json(indent=2) + "\n")
+    made.freeze()
     return made
 
 
@@ -153,23 +130,9 @@ def _typed(config: DistillConfig, setting: str, value: Any) -> Any:
 
 def open_sweep(name: str) -> Sweep:
     """Raises RunError, with the nearest name, when there is none, or it is not one."""
-    path = sweeps_dir() / checked_name(name, "sweep") / "sweep.json"
-    try:
-        return Sweep.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        known = [sweep.name for sweep in list_sweeps()]
-        hint = did_you_mean(name, known) if known else " There is none yet."
-        raise RunError(f"no sweep '{name}' in {sweeps_dir()}.{hint}") from None
-    except ValidationError as error:
-        raise RunError(f"sweep {name}: {path} is not a sweep ({error.error_count()} faults). Delete its folder to be rid of it.") from None
+    return Sweep.opened(name)
 
 
 def list_sweeps() -> list[Sweep]:
     """All sweeps, newest first; folders that hold none are passed over."""
-    found = []
-    for path in sweeps_dir().glob("*/sweep.json"):
-        try:
-            found.append(Sweep.model_validate_json(path.read_text(encoding="utf-8")))
-        except ValidationError:
-            continue
-    return sorted(found, key=lambda sweep: sweep.created_s, reverse=True)
+    return Sweep.all_there()
