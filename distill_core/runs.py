@@ -22,6 +22,8 @@ from .paths import checked_name, publish, runs_dir
 from .processes import is_alive, this_machine
 
 Kind = Literal["capture", "merge", "translate", "write", "train", "evaluate"]
+MAKES_CACHE: tuple[Kind, ...] = ("capture", "merge", "translate")
+"""Kinds of run that end with a cache."""
 State = Literal["queued", "running", "done", "failed", "stopped"]
 ACTIVE: tuple[State, ...] = ("queued", "running")
 START_GRACE_S = 60.0

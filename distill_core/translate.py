@@ -11,20 +11,18 @@ this is the part that needs no approximation.
 
 import hashlib
 import json
-import platform
-import time
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from . import metrics, models
+from . import models
 from .cache import Cache, CacheWriter, Fingerprint, Plan, ShardColumns, ShardPlan, finished_cache, open_cache
 from .cache.codecs import EMPTY_ID
 from .cache.manifest import MADE_BY, TRANSLATED, UNALIGNED_ROWS, Teacher
 from .corpus import Document, encode
 from .corpus.encoding import padding_id
-from .errors import CacheError, VocabularyError
+from .errors import VocabularyError
+from .merging.making import check_not_captured, versions, write_shards
 from .merging.windows import begins, columns_of, frames
 from .paths import caches_dir, checked_name, publish
 from .progress import Progress
@@ -69,22 +67,28 @@ def run_translate(run: Run, progress: Progress) -> Cache:
             "enough, or pick a student whose tokens are more like the teacher's."
         )
     plan = _plan(source, found, known, asked)
-    finished = finished_cache(caches_dir() / name, plan)
+    folder = caches_dir() / name
+    finished = finished_cache(folder, plan)
     if finished is not None:
         progress.say(f"cache {name} is already complete and unchanged")
         return finished
-    folder = caches_dir() / name
-    if (folder / "config.json").exists():
-        raise CacheError(f"cache {name} is there already, begun by a capture. Choose another --name.")
+    check_not_captured(folder)
     with CacheWriter(folder, plan) as writer:
         publish(folder / MADE_BY, json.dumps({"words": "Translate again", "command": command(asked)}))
         tokenizers[1].save_pretrained(folder / "tokenizer")
-        _write_shards(work, plan, writer, has_hard_labels=asked["unaligned"] == "hard")
+        twin, has_hard_labels = twins(work.theirs, work.ours), asked["unaligned"] == "hard"
+        write_shards(
+            writer,
+            progress,
+            lambda shard: _shard(work, plan, shard, twin, has_hard_labels=has_hard_labels and shard.split == "train"),
+            doing=lambda total: f"translating {total:,} windows",
+            num_bytes=source.manifest.num_bytes,
+        )
         writer.finish(
             teacher=_teacher(source, tokenizers[1]),
             config=translated_config(source, asked["to"], name, window_tokens=plan.window_tokens).model_dump(mode="json"),
             text=source.manifest.text | {"notes": [words, *_left_out(source)], "translated": found.to_record()},
-            versions={"python": platform.python_version(), "numpy": np.__version__, "polars": pl.__version__},
+            versions=versions(),
         )
     made = open_cache(name)
     for note in _left_out(source):
@@ -133,31 +137,6 @@ def _plan(source: Cache, found: Found, known: tuple[ByteStrings, ByteStrings], a
         "hidden": None,  # states belong to the teacher's own tokens
     }
     return plan.model_copy(update=changes)
-
-
-def _write_shards(work: Work, plan: Plan, writer: CacheWriter, *, has_hard_labels: bool) -> None:
-    todo = writer.missing()
-    total = sum(shard.num_windows for shard in plan.shards)
-    done = total - sum(shard.num_windows for shard in todo)
-    work.progress.phase(f"translating {total:,} windows" + (f"; {done:,} of them before now" if done else ""))
-    writer.check_space(1.2 * work.source.manifest.num_bytes * len(todo) / max(1, len(plan.shards)))
-    twin = twins(work.theirs, work.ours)
-    started = time.monotonic()
-    work.progress.at(done, total, "windows")
-    for shard in todo:
-        work.progress.stop_if_asked()
-        columns = _shard(work, plan, shard, twin, has_hard_labels=has_hard_labels and shard.split == "train")
-        entry = writer.write(shard, columns)
-        done += shard.num_windows
-        left = work.progress.at(done, total, "windows")
-        row: metrics.Row = {
-            "windows": done,
-            "time_s": time.monotonic() - started,
-            "kept_mass": entry.sum_kept_mass / max(1, entry.num_positions),
-            "disk_bytes": entry.num_bytes,
-            "time_left_s": left,
-        }
-        metrics.append(work.progress.run.metrics_path, row)
 
 
 def _shard(work: Work, plan: Plan, shard: ShardPlan, twin: np.ndarray, *, has_hard_labels: bool) -> ShardColumns:

@@ -109,11 +109,14 @@ def _tokenizer_size(folder: Path) -> int | None:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None
-    tokens = _read_json(path, str(folder))
-    vocabulary = tokens.get("model", {}).get("vocab", {})
-    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
-    ids += [token["id"] for token in tokens.get("added_tokens", [])]
-    return max(ids, default=-1) + 1
+    return max(token_of_id(_read_json(path, str(folder))), default=-1) + 1
+
+
+def token_of_id(tokenizer: dict[str, Any]) -> dict[int, str]:
+    """Id -> token, added ones included, of what a tokenizer.json holds."""
+    tokens = tokenizer.get("model", {}).get("vocab", {})
+    pairs = tokens.items() if isinstance(tokens, dict) else ((str(token[0]), index) for index, token in enumerate(tokens))
+    return {index: token for token, index in pairs} | {added["id"]: added["content"] for added in tokenizer.get("added_tokens", [])}
 
 
 def _license_in_card(folder: Path) -> str | None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from .. import catalog
 from ..catalog.model_facts import ModelFacts
@@ -118,10 +117,7 @@ def _tokens(source: str) -> dict[int, str] | None:
 def _read_tokens(path: Path) -> dict[int, str] | None:
     if not path.is_file():
         return None
-    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    tokens = stored["model"]["vocab"]
-    pairs = tokens.items() if isinstance(tokens, dict) else ((token[0], index) for index, token in enumerate(tokens))
-    return {index: token for token, index in pairs} | {added["id"]: added["content"] for added in stored.get("added_tokens", [])}
+    return catalog.token_of_id(json.loads(path.read_text(encoding="utf-8")))
 
 
 def larger_students(configs: Sequence[DistillConfig], whole: DistillConfig) -> list[str]:

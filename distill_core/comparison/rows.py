@@ -10,11 +10,10 @@ from ..cache.manifest import read_record
 from ..catalog.weights import read_safetensors
 from ..errors import CacheError, DistillError
 from ..paths import caches_dir
-from ..runs import Run, Status, list_runs
+from ..runs import MAKES_CACHE, Run, Status, list_runs
 from .quality import MEASURES, qualities
 from .there import of_each
 
-MAKERS = ("capture", "merge", "translate")
 """Kinds of run that make a cache."""
 
 Row = dict[str, Any]
@@ -149,7 +148,7 @@ def cache_rows(*, now_s: float | None = None) -> list[Row]:
         except FileNotFoundError:  # just being deleted
             continue
         made_by = next(
-            (status for _, status, _ in runs if status.kind in MAKERS and status.result.get("cache") == folder.name),
+            (status for _, status, _ in runs if status.kind in MAKES_CACHE and status.result.get("cache") == folder.name),
             None,
         )
         rows.append(

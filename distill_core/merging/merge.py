@@ -2,8 +2,6 @@
 # n: windows of a shard   P: positions of a window   R: positions with a target   K: entries
 
 import json
-import platform
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from .. import metrics
 from ..cache import Cache, CacheWriter, Plan, ShardColumns, ShardPlan, finished_cache, open_cache
 from ..cache.codecs import EMPTY_ID
 from ..cache.manifest import MADE_BY
-from ..errors import CacheError
 from ..paths import caches_dir, publish
 from ..progress import Progress
+from .making import check_not_captured, versions, write_shards
 from .mixture import Mixed, Told, mix
 from .plan import Merge, check_merge, copy_tokenizer, make_plan, merge_config, merged_teacher, read_merge
 from .windows import begins, columns_of, frames, same_windows
@@ -50,47 +47,28 @@ def finish_merge(merge: Merge, progress: Progress) -> Cache:
         for other in caches[1:]:
             same_windows(caches[0], other)
     plan, folder = make_plan(merge, caches), caches_dir() / merge.name
-    finished = finished_cache(caches_dir() / merge.name, plan)
+    finished = finished_cache(folder, plan)
     if finished is not None:
         progress.say(f"cache {merge.name} is already complete and unchanged")
         return finished
-    if (folder / "config.json").exists():
-        raise CacheError(f"cache {merge.name} is there already, begun by a capture. Choose another --name.")
+    check_not_captured(folder)
     counts = _Counts(windows={cache.name: 0 for cache in caches})
     with CacheWriter(folder, plan) as writer:
         publish(folder / MADE_BY, json.dumps({"words": "Merge again", "command": merge.command()}))
         copy_tokenizer(caches[0].tokenizer_folder, folder / "tokenizer")
-        _write_shards(merge, caches, plan, writer, counts, progress)
-        config = merge_config(merge, caches).model_dump(mode="json")
-        versions = {"python": platform.python_version(), "numpy": np.__version__, "polars": pl.__version__}
-        writer.finish(teacher=merged_teacher(merge, caches), config=config, text=_text_record(merge, caches, counts), versions=versions)
-    for words in _text_record(merge, caches, counts)["notes"]:
+        write_shards(
+            writer,
+            progress,
+            lambda shard: _merged_shard(merge, caches, plan, shard, counts),
+            doing=lambda total: f"merging {total:,} windows by {merge.by}",
+            num_bytes=max(cache.manifest.num_bytes for cache in caches),
+            teacher_row=lambda entry: {"teacher_nll": -entry.sum_gold_logprob / max(1, entry.num_positions)},
+        )
+        config, text = merge_config(merge, caches).model_dump(mode="json"), _text_record(merge, caches, counts)
+        writer.finish(teacher=merged_teacher(merge, caches), config=config, text=text, versions=versions())
+    for words in text["notes"]:
         progress.say(words)
     return open_cache(merge.name)
-
-
-def _write_shards(merge: Merge, caches: list[Cache], plan: Plan, writer: CacheWriter, counts: _Counts, progress: Progress) -> None:
-    todo = writer.missing()
-    total = sum(shard.num_windows for shard in plan.shards)
-    done = total - sum(shard.num_windows for shard in todo)
-    progress.phase(f"merging {total:,} windows by {merge.by}" + (f"; {done:,} of them before now" if done else ""))
-    writer.check_space(1.2 * max(cache.manifest.num_bytes for cache in caches) * len(todo) / max(1, len(plan.shards)))
-    started = time.monotonic()
-    progress.at(done, total, "windows")
-    for shard in todo:
-        progress.stop_if_asked()
-        entry = writer.write(shard, _merged_shard(merge, caches, plan, shard, counts))
-        done += shard.num_windows
-        left = progress.at(done, total, "windows")
-        row: metrics.Row = {
-            "windows": done,
-            "time_s": time.monotonic() - started,
-            "kept_mass": entry.sum_kept_mass / max(1, entry.num_positions),
-            "teacher_nll": -entry.sum_gold_logprob / max(1, entry.num_positions),
-            "disk_bytes": entry.num_bytes,
-            "time_left_s": left,
-        }
-        metrics.append(progress.run.metrics_path, row)
 
 
 def _merged_shard(merge: Merge, caches: list[Cache], plan: Plan, shard: ShardPlan, counts: _Counts) -> ShardColumns:

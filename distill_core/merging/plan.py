@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from .. import catalog
 from ..cache import Cache, Fingerprint, Plan, ShardPlan, open_cache
 from ..cache.manifest import Teacher
 from ..config import DistillConfig, from_dict
@@ -134,11 +135,7 @@ def _tokenizer(cache: Cache) -> dict[str, Any]:
 
 def _tokens(tokenizer: dict[str, Any]) -> list[str | None]:
     """Token by id; none where an id stands for nothing."""
-    vocabulary = tokenizer["model"]["vocab"]
-    by_id = (
-        {i: token for token, i in vocabulary.items()} if isinstance(vocabulary, dict) else dict(enumerate(str(v[0]) for v in vocabulary))
-    )
-    by_id |= {added["id"]: added["content"] for added in tokenizer.get("added_tokens", [])}
+    by_id = catalog.token_of_id(tokenizer)
     return [by_id.get(i) for i in range(max(by_id, default=-1) + 1)]
 
 

@@ -11,7 +11,7 @@ from ..cache import estimate
 from ..config import DistillConfig
 from ..errors import RoomError
 from ..paths import caches_dir, locks_dir, runs_dir, texts_dir
-from ..runs import Kind, Run, Status, list_runs
+from ..runs import MAKES_CACHE, Kind, Run, Status, list_runs
 from ..units import show_disk
 from .places import check_config
 from .policy import Policy, policy
@@ -68,7 +68,7 @@ def check_queue(owner: str, rules: Policy) -> None:
 
 
 def _coming_bytes(config: DistillConfig, kind: Kind) -> int:
-    return int(estimate(config, vocab_size=UNKNOWN_VOCABULARY).disk_bytes) if kind in ("capture", "merge", "translate") else 0
+    return int(estimate(config, vocab_size=UNKNOWN_VOCABULARY).disk_bytes) if kind in MAKES_CACHE else 0
 
 
 def _check_disk(owner: str, rules: Policy, coming_bytes: int) -> None:
@@ -98,7 +98,7 @@ def disk_use() -> list[DiskUse]:
     for run in list_runs():
         status = run.stored_status()
         found.append(DiskUse("run", run.id, status.owner, _folder_bytes(run.folder)))
-        if status.kind in ("capture", "merge", "translate") and (name := _captured(run, status)):
+        if status.kind in MAKES_CACHE and (name := _captured(run, status)):
             cache_owners[name] = status.owner  # runs come newest first: who captured it first stays
         elif status.kind == "write" and (name := _written(run, status)):
             text_owners[name] = status.owner

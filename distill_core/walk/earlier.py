@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from ..cache import list_caches
 from ..config import hard_label_twin
 from ..language import ENGLISH, Say, later
-from ..runs import Run, State, Status, list_runs
+from ..runs import MAKES_CACHE, Run, State, Status, list_runs
 from ..units import show_time
 from .pieces import folded, text
 from .place import PLACES, Place
@@ -53,7 +53,7 @@ def earlier_work(*, limit: int = 12) -> list[Work]:
         for _, status in statuses
         if status.kind == "capture" and status.state != "done"
     ]
-    owners = {status.result.get("cache"): status.owner for _, status in statuses if status.kind in ("capture", "merge", "translate")}
+    owners = {status.result.get("cache"): status.owner for _, status in statuses if status.kind in MAKES_CACHE}
     found += [
         Work("cache", cache.name, "done", cache.folder.stat().st_mtime, owners.get(cache.name, ""), Place(cache=cache.name))
         for cache in list_caches()
