@@ -207,34 +207,18 @@ def moving(set_job, set_notes, set_tick):
 
 
 @app.cell
-def launch_chain(attempt, chain_button, chain_form, go, visitor):
-    mo.stop(not chain_button.value)
-    if _made := attempt("chain", forms.start_chain, chain_form.value, owner=visitor.name):
-        go(practice.moved(_made))
-    return
-
-
-@app.cell
-def launch_merge(attempt, go, visitor, merge_button, merge_form):
-    mo.stop(not merge_button.value)
-    if _made := attempt("merge", forms.start_merge, merge_form.value, owner=visitor.name):
-        go(practice.moved(_made))
-    return
-
-
-@app.cell
-def launch_translate(attempt, go, visitor, translate_button, translate_form):
-    mo.stop(not translate_button.value)
-    if _made := attempt("translate", forms.start_translate, translate_form.value, owner=visitor.name):
-        go(practice.moved(_made))
-    return
-
-
-@app.cell
-def launch_write(attempt, go, visitor, write_button, write_form):
-    mo.stop(not write_button.value)
-    if _made := attempt("write", forms.start_write, write_form.value, owner=visitor.name):
-        go(practice.moved(_made))
+def launch(
+    attempt, chain_button, chain_form, go, merge_button, merge_form, translate_button, translate_form, visitor, write_button, write_form
+):
+    _pressed = {
+        "write": (write_button, write_form),
+        "chain": (chain_button, chain_form),
+        "merge": (merge_button, merge_form),
+        "translate": (translate_button, translate_form),
+    }
+    for _name, (_button, _form) in _pressed.items():
+        if _button.value and (_made := attempt(_name, forms.FORMS[_name].start, _form.value, owner=visitor.name)):
+            go(practice.moved(_made))
     return
 
 
